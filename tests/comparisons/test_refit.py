@@ -1,5 +1,6 @@
 """Methods that are trained again on all rows: oracles, decisions, the folder, and what uses it."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.ridge_path import uses_held_out
 from resolvent.comparisons.after import refit_folder
+from resolvent.comparisons.after.calibrations import calibrate
+from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
 from resolvent.comparisons.after.run_rows import rows_of_run
@@ -79,7 +82,6 @@ def same(a, b, **tolerance):
 
 
 def test_predictions_calibrations_and_explanations_use_the_advised_model_of_each_site(run):
-    """A file for ONNX is written of the model that ``load`` returns."""
     decide(run, Essen="alone")
     chosen = read_record(run).federation.about
     rows = rows_of_run(run)  # which calibrations and explanations read
@@ -89,6 +91,53 @@ def test_predictions_calibrations_and_explanations_use_the_advised_model_of_each
         assert [fitted.method, loaded.method, loaded.site] == [label, label, site]
         same(fitted.params, rv.load(run, site=site, method=label).params)
         same(loaded.params, fitted.params)
+
+
+@pytest.mark.when_changed
+def test_a_file_for_another_runtime_has_the_advised_model(run, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("jax2onnx")
+    decide(run, Essen="alone")
+    rows = visits(seed=1, rows=20).drop(columns=["patient", "hospital", "outcome"]).dropna()
+    for site in ("Essen", "Gera"):
+        advised = rv.load(run, site=site)
+        advised.to_onnx(tmp_path / "model.onnx")
+        session = runtime.InferenceSession(tmp_path / "model.onnx")
+        names = json.loads(session.get_modelmeta().custom_metadata_map["resolvent.inputs"])
+        numbers = pd.get_dummies(rows, columns=["ward"], prefix_sep="=").astype(np.float32)[names].to_numpy()
+        of_methods = {method: rv.load(run, site=site, method=method).predict_proba(rows)
+                      for method in ("alone", "FedAvg", "FedAvg+")}
+        written = session.run(None, {"rows": numbers})[0]
+        differences = {method: np.abs(written - p).max() for method, p in of_methods.items()}
+        assert differences.pop(advised.method) < 1e-5
+        assert min(differences.values()) > 1e-3  # so that the file is of no other method
+
+
+@pytest.mark.when_changed
+def test_a_model_that_is_worse_than_no_training_is_used_by_nothing_unless_its_method_is_named(run, call, tmp_path):
+    decide(run, Essen="alone")
+    summary = read_sealed(run / "summary.json", "")
+    essen = next(site for site in summary["sites"] if site["name"] == "Essen")
+    essen["losses"]["alone"] = 1.2 * essen["losses"]["majority class"]
+    write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
+    visits(seed=1, rows=20).to_csv(tmp_path / "new.csv", index=False)
+    reason = "no model is advised for Essen: on its test rows the model is worse than the majority class"
+    with pytest.raises(rv.InputError, match=reason):  # before it could be written as a file for another runtime
+        rv.load(run, site="Essen")
+    refused = call("model", "predict", run, "new.csv", "--site", "Essen", cwd=tmp_path)
+    assert (refused.code, reason in refused.err) == (2, True)
+    named = call("model", "predict", run, "new.csv", "--site", "Essen", "--method", "alone", cwd=tmp_path)
+    assert (named.code, "the model is worse than the majority class" in " ".join(named.out.split())) == (0, True)
+    for rows in (rows_of_run(run), rows_of_run(run, rows=str(tmp_path / "new.csv"))):
+        with pytest.raises(rv.InputError, match=reason):
+            rows.chosen(["Essen"])
+        for used in (rows.chosen, lambda _, rows=rows: explain_models(rows).sites,
+                     lambda _, rows=rows: calibrate(rows).sites):
+            with pytest.warns(UserWarning, match=reason):
+                models = used([])
+            assert "Essen" not in models
+            assert "Gera" in models
+    assert "Essen" in rows_of_run(run, "alone").chosen([])
 
 
 @pytest.mark.when_changed

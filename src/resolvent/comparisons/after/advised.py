@@ -6,7 +6,7 @@ neither is one that was worse than training alone. Such a model needs an explici
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from resolvent.comparisons.judgement.advice import MARGIN
@@ -75,6 +75,16 @@ def reason_against(record: RunRecord, site: SiteJudgement, method: str, *, is_ad
     if not is_advised and method != alone and loss > own + MARGIN * base:  # never for an own loss that is not known
         return f"on its test rows the model is worse than training alone (loss {loss:.3g} against {own:.3g})"
     return ""
+
+
+def reasons_against(models: Mapping[str, SiteModel]) -> dict[str, str]:
+    """Site -> why none of its models is advised; the other sites are left out."""
+    return {site: model.against for site, model in models.items() if model.against}
+
+
+def nothing_to_use(site: str, reason: str) -> str:
+    """The sentence about a site without an advised model."""
+    return f"no model is advised for {site}: {reason}. Name a method to use its model nevertheless"
 
 
 def chosen_method(record: RunRecord) -> str | None:

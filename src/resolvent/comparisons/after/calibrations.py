@@ -242,7 +242,7 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
                                          of_kind)[0], *part) for i, part in enumerate(parts)]
         return _measure(fitted, choice, tested, index, number, len(of_model.labels) if goal is not None else 0, note)
 
-    of_sites = {name: _fitting_outputs(site) for name, site in rows.sites.items()}
+    of_sites = {name: _fitting_outputs(site) for name, site in rows.sites.items() if name not in rows.against}
     done = dict[str | None, SiteCalibration]()
     for number, (name, site) in enumerate(models.items()):
         parts = _fitting_outputs(site) if name is None else of_sites[name]

@@ -1,13 +1,14 @@
 """The models of the sites, each with rows that it was not trained on: for calibration and importance."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.after.advised import SiteModel
+from resolvent.comparisons.after.advised import SiteModel, nothing_to_use, reasons_against
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -63,22 +64,36 @@ class HeldOutRows:
         method: the method of the shared model; the model of a site may be of another one, which it is advised to use.
         sites: name of a site -> its model and its rows.
         shared: the shared model and the rows of all sites; None without a shared model.
+        against: site -> why none of its models is advised.
     """
 
     method: str
     sites: dict[str, SiteRows]
     shared: SiteRows | None
+    against: Mapping[str, str] = field(default_factory=dict)
 
     def chosen(self, names: Sequence[str]) -> dict[str | None, SiteRows]:
-        """The models of these sites; of all sites and, under None, the shared model if no site is named."""
+        """The models of these sites; of all sites and, under None, the shared model if no site is named.
+
+        A site without an advised model is refused if it is named, and otherwise left out with a warning.
+        """
         for name in names:
             if name not in self.sites:
                 raise InputError(f"there is no site {quote(name)} with rows; there are "
                                  f"{shorten(', '.join(self.sites))}{nearest(name, self.sites)}")
+            if name in self.against:
+                raise InputError(nothing_to_use(name, self.against[name]))
         if names:
             return {name: self.sites[name] for name in names}
-        models: dict[str | None, SiteRows] = dict(self.sites.items())
-        return models if self.shared is None else {**models, None: self.shared}
+        for name, reason in self.against.items():
+            warnings.warn(nothing_to_use(name, reason), stacklevel=4)
+        models: dict[str | None, SiteRows] = {name: site for name, site in self.sites.items()
+                                              if name not in self.against}
+        if self.shared is not None:
+            models[None] = self.shared
+        if not models:
+            raise InputError("no site has a model that is worth using: name a method to use its models nevertheless")
+        return models
 
 
 def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str, SiteModel], data: Any,
@@ -106,7 +121,7 @@ def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str
         return None if fitted is None else replace(fitted, site=site)
 
     sites, folds = [*map(str, data.parties)], len(fold_models.get(method, ())) + 1
-    return rows_of_models(method, data, sites, folds, result.seed, of_fold)
+    return replace(rows_of_models(method, data, sites, folds, result.seed, of_fold), against=reasons_against(use))
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:

@@ -12,7 +12,13 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.private_parties import is_private
-from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites, reason_against
+from resolvent.comparisons.after.advised import (
+    SiteModel,
+    chosen_method,
+    models_of_sites,
+    reason_against,
+    reasons_against,
+)
 from resolvent.comparisons.runs.record import RunRecord
 from resolvent.errors import InputError, alternatives, quote, shorten
 
@@ -83,7 +89,7 @@ def use_of_sites(record: RunRecord, method: str | None = None, methods: Sequence
     written = {name: model for name, model in models.items() if anyway or not model.against}
     return (chosen, {name: model.method for name, model in written.items()},
             tuple(name for name, model in written.items() if model.is_shared),
-            {name: model.against for name, model in models.items() if model.against})
+            reasons_against(models))
 
 
 def best_round(record: RunRecord, metrics: "pd.DataFrame", method: str) -> int:

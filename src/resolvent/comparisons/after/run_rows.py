@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites
+from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites, reasons_against
 from resolvent.comparisons.after.held_out_rows import (
     HeldOutRows,
     LabelledInputs,
@@ -76,7 +76,8 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
                              "wrote it: run the experiment again")
         return _fitted(of_fold, model, name, predictor)
 
-    return rows_of_models(models.method, data, models.parties, record.folds, record.seed, fitted)
+    return replace(rows_of_models(models.method, data, models.parties, record.folds, record.seed, fitted),
+                   against=reasons_against(use))
 
 
 def _fitted(folder: Path, model: SiteModel, site: str | None, predictor: Model | None = None) -> Fitted:
@@ -131,7 +132,8 @@ def _of_new_rows(folder: Path, method: str | None, models: ModelFolder, path: st
         sites[name] = SiteRows(_fitted(folder, use.get(name, SiteModel(models.method)), name), validation, test)
     has_shared = models.has_shared_model and site is None
     shared = _fitted(folder, SiteModel(models.method), None) if has_shared else None
-    return with_shared_model(models.method, sites, shared)
+    return replace(with_shared_model(models.method, sites, shared),
+                   against=reasons_against({name: use[name] for name in sites if name in use}))
 
 
 def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, advice: str) -> None:

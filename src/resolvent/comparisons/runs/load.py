@@ -135,7 +135,7 @@ def model_of_site(folder: Path, method: str | None, site: int | str | None, *,
 
 def _advised(record: RunRecord, refit: "RefitFolder | None", site: int | str | None) -> tuple[str | None, bool]:
     """The method that a site is advised to use, and whether it is its shared model; None if no method was chosen."""
-    from resolvent.comparisons.after.advised import chosen_method, models_of_sites
+    from resolvent.comparisons.after.advised import chosen_method, models_of_sites, nothing_to_use
 
     names = record.data.parties
     name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
@@ -144,16 +144,12 @@ def _advised(record: RunRecord, refit: "RefitFolder | None", site: int | str | N
         return chosen, False
     if refit is not None:
         if name not in refit.use:
-            raise InputError(_nothing_to_use(str(name), refit.against.get(str(name), "the refit has no model of it")))
+            raise InputError(nothing_to_use(str(name), refit.against.get(str(name), "the refit has no model of it")))
         return refit.use[str(name)], name in refit.shared
     model = models_of_sites(record)[str(name)]
     if model.against:
-        raise InputError(_nothing_to_use(str(name), model.against))
+        raise InputError(nothing_to_use(str(name), model.against))
     return model.method, model.is_shared
-
-
-def _nothing_to_use(site: str, reason: str) -> str:
-    return f"no model is advised for {site}: {reason}. Name a method to use its model nevertheless"
 
 
 def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted | SavedResult:
