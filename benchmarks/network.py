@@ -52,6 +52,7 @@ from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.lead import federate, write_sites
 from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.federation.protocol.connections import read_connections
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
@@ -246,7 +247,7 @@ def measure(rounds, size, count, repeats, ways, folder):
             stack.enter_context(running(start_engine(kit_note(kits[site], "site"), allowed,
                                                      {**variables, SITE_FILE: str(files[site])})))
         for site in sites:
-            server.wait_for(f"New client {site}", 120)
+            server.wait_for(lambda site=site: site in read_connections(kits[SERVER_KIT]), 120)
         note = kit_note(kits[LEAD], "person")
         with open_session(note) as session:
             job = {"sites": sites, "rounds": rounds, "bytes": size, "ways": ways}

@@ -88,7 +88,7 @@ def test_a_kit_that_is_started_is_not_started_again(kind, site_folder, tmp_path,
     assert capsys.readouterr().out == ""
     with pytest.raises(ZeroDivisionError):
         start()
-    assert {path.name for path in kit.iterdir()} - {"connections.json"} == {"startup"}
+    assert {path.name for path in kit.iterdir()} == {"startup"}
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch):

@@ -416,33 +416,21 @@ def test_a_run_whose_new_site_is_refused_keeps_its_sites(complete, tmp_path):
     assert _continue_or_begin(path, everyone, consortium.experiment, has_sites=False).job.sites == SITES
 
 
-def test_a_log_is_read_line_by_line(tmp_path):
-    """The log of a server that runs for months is not read again every half second."""
-    log = tmp_path / "engine.log"
-    log.write_text("of an earlier process\n")
-    with log.open("ab") as output:
-        process = EngineProcess(SimpleNamespace(poll=lambda: None), log, output)
-        for text, lines in (("first\nresolvent: joi", ["first"]), ("ned aachen\n", ["resolvent: joined aachen"]),
-                            ("", [])):
-            output.write(text.encode())
-            output.flush()
-            assert process.new_lines() == lines
-        assert process.last_lines(1) == "resolvent: joined aachen"
-        assert process.last_lines(9) == "first | resolvent: joined aachen"
-
-
 def test_a_log_does_not_grow_without_end(tmp_path, monkeypatch):
-    """Its process writes on; no line is lost or read twice, and two older parts are left."""
+    """Its process writes on; two older parts are left."""
     monkeypatch.setattr(processes, "_MAX_LOG", 1000)
-    log, lines = tmp_path / "engine.log", []
+    log, text = tmp_path / "engine.log", ""
     with log.open("ab", buffering=0) as output:
         process = EngineProcess(SimpleNamespace(poll=lambda: None), log, output)
         for number in range(300):
-            output.write(f"line {number} {'x' * 40}\n".encode())
-            lines += process.new_lines()
-    assert [line.split()[1] for line in lines] == [str(number) for number in range(300)]
-    assert {p.name for p in tmp_path.iterdir()} == {"engine.log", "engine.log.1", "engine.log.2"}
-    assert all(p.stat().st_size < 1100 for p in tmp_path.iterdir())
+            output.write((line := f"line {number} {'x' * 40}\n").encode())
+            text += line
+            process.bound_log()
+    parts = [tmp_path / name for name in ("engine.log.2", "engine.log.1", "engine.log")]
+    assert {*tmp_path.iterdir()} == {*parts}
+    assert text.endswith("".join(part.read_text() for part in parts))  # no line is lost
+    assert all(part.stat().st_size < 1100 for part in parts)
+    assert process.last_lines(1) in ("(none)", line.strip())
 
 
 def test_folders_of_old_jobs_are_removed_and_runs_stay(tmp_path, monkeypatch, capsys):

@@ -17,7 +17,12 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
 from resolvent.federation.lead.live import live_page, parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, metrics_text, server_view, site_view
-from resolvent.federation.protocol.connections import Connections, read_connections, write_signs
+from resolvent.federation.protocol.connections import (
+    forget_signs,
+    read_connections,
+    report_second_session,
+    write_signs,
+)
 from resolvent.federation.protocol.kits import KitNote, write_kit_note
 from resolvent.federation.protocol.names import JOURNAL, runs_of
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus
@@ -180,10 +185,7 @@ def test_a_page_has_no_script_and_nothing_from_outside():
 
 
 def test_the_status_command_says_who_is_connected_and_who_is_waited_for(kit, capsys):
-    connections = Connections(kit.kit)
-    for name in ("aachen", "berlin"):
-        connections.set(name, is_connected=True)
-    connections.set("berlin", is_connected=False)
+    write_signs(kit.kit, {"aachen": time.time(), "berlin": time.time() - 60})  # a frozen process keeps its connection
     assert supervision.show_status(kit, "text") == 1  # the server is not started
     text = capsys.readouterr().out
     for line in ("not started", "connected: aachen", "FedAvg, round 3 of 10", "waiting for: berlin",
@@ -195,14 +197,13 @@ def test_the_status_command_says_who_is_connected_and_who_is_waited_for(kit, cap
     assert content == json.loads(json.dumps(server_view(kit)._replace(is_started=True).plain())) | {
         "run": content["run"]}
     assert content["connections"] == {"aachen": True, "berlin": False}
-    connections.clear()
-    assert {*read_connections(kit.kit).values()} == {False}
+    forget_signs(kit.kit)
+    assert read_connections(kit.kit) == {}
     (path,) = runs_of(kit.kit).glob(f"*/{STATUS_FILE}")
     path.write_text(json.dumps(RunStatus("plan-1", state="stopped").plain()))
     supervision.show_status(kit, "text")
     assert "run plan-1: stopped\n" in capsys.readouterr().out
     shutil.rmtree(runs_of(kit.kit))
-    (kit.kit / "connections.json").unlink()
     supervision.show_status(kit, "text")
     assert "no run has begun" in capsys.readouterr().out
 
@@ -250,20 +251,42 @@ def test_without_the_option_nothing_is_served(monkeypatch):
         pass
 
 
-def test_connections_follow_the_log_of_the_engine(kit):
-    lines = [["New client aachen@127.0.0.1 joined.", "New client berlin joined"], ["client_dead berlin"], []]
+class Process:
+    """A process during which things happen one after the other, and which then ends."""
 
-    class Process:
-        is_running = property(lambda self: bool(lines))
-        new_lines = staticmethod(lambda: lines.pop(0))
-        wait = staticmethod(lambda seconds: None)
+    def __init__(self, *happenings):
+        self.happenings = [*happenings]
+        self.is_running = True
 
-    supervision._report_news(Process(), {"New client ": "joined: ", "client_dead": "lost: "}, "server",
-                             Connections(kit.kit), lambda: None)
-    assert read_connections(kit.kit) == {"aachen": True, "berlin": False}
-    for silence, is_connected in ((5.0, True), (60.0, False)):  # a frozen process keeps its connection
-        write_signs(kit.kit, {"aachen": time.time() - silence})
-        assert read_connections(kit.kit)["aachen"] == is_connected
+    def bound_log(self):
+        """There is no log."""
+
+    def wait(self, seconds):
+        self.happenings.pop(0)()
+        self.is_running = bool(self.happenings)
+
+
+def test_a_command_says_who_connects_and_who_is_lost(kit, capsys):
+    """The engine's process has written it into the kit; no text of its log is read."""
+    now = time.time()
+    process = Process(lambda: write_signs(kit.kit, {"aachen": now, "berlin": now}),
+                      lambda: write_signs(kit.kit, {"aachen": now, "berlin": now - 60}),
+                      lambda: report_second_session(kit.kit, "aachen"), lambda: None)
+    supervision._report_news(process, kit, lambda: None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["joined: aachen", "joined: berlin", "lost: berlin"]
+    assert "a second process that connects as aachen" in " ".join(lines[3:])
+
+
+def test_the_command_of_a_site_says_that_it_is_connected_or_refused(tmp_path, capsys):
+    write_kit_note_in(tmp_path / "aachen", "site", "aachen")
+    note = KitNote(tmp_path / "aachen")
+    process = Process(lambda: write_signs(note.kit, {"aachen": time.time()}), lambda: forget_signs(note.kit),
+                      lambda: report_second_session(note.kit, "aachen", is_refused_here=True), lambda: None)
+    supervision._report_news(process, note, lambda: None)
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("connected to the server", "the connection to the server is lost")
+    assert "the server refuses this process" in " ".join(rest)
 
 
 # In a browser

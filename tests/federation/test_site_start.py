@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from resolvent.cli.site import plan_watch
+from resolvent.cli.site import journal_watch
 from resolvent.federation.protocol.connections import connection_problem
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import JOURNAL, runs_of
@@ -113,7 +113,7 @@ def test_a_server_that_refuses_the_certificate_of_the_kit_is_named(kits, server,
 def test_a_plan_that_waits_is_said_once_and_the_command_of_the_site_gets_it(kits, tmp_path, capsys):
     note = KitNote(kits[0]["aachen"])
     mail = tmp_path / "mail"
-    look = plan_watch(note, f"tee -a {mail}")
+    look = journal_watch(note, f"tee -a {mail}")
     look()
     assert capsys.readouterr().out == ""
     plans = Plans(Journal(runs_of(note.kit) / JOURNAL))
@@ -127,7 +127,11 @@ def test_a_plan_that_waits_is_said_once_and_the_command_of_the_site_gets_it(kits
     assert "resolvent site approve" in text
     assert "b2" not in text
     assert mail.read_text().count("rounds: 5") == 1
-    plan_watch(note, "no-such-command")()
+    plans.journal.append("second session", run="hearts")
+    for _ in range(2):
+        look()
+    assert " ".join(capsys.readouterr().out.split()).count("refused a second process that connects as aachen") == 1
+    journal_watch(note, "no-such-command")()
     captured = capsys.readouterr()
     assert "waits for a decision" in captured.out
     assert "the command notify of the site's file has failed" in captured.err

@@ -141,7 +141,7 @@ def serve(kit: Kit, *, models: Texts = (), live: OptionalText = None) -> None:
     import json
 
     from resolvent.cli import supervision, terminal
-    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.protocol.kits import kit_note, started_once
     from resolvent.federation.protocol.names import CODE_FOLDER, MODELS
 
@@ -149,8 +149,7 @@ def serve(kit: Kit, *, models: Texts = (), live: OptionalText = None) -> None:
     require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
-        supervision.supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())},
-                              ENGINES[note.engine].server_news, live)
+        supervision.supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, live)
 
 
 def status(kit: Kit, *, format: Format = "text") -> None:

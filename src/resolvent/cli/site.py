@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from resolvent.federation.protocol.kits import KitNote
     from resolvent.federation.site.plans import Plans
 
+_SECOND = "second session"  # the kind of a message about a plan
 Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 
 
@@ -113,40 +114,46 @@ def start(kit: Kit, site: SiteFile, *, live: OptionalText = None) -> None:
         live: a port at which this machine sees the plans and the ledger of the site.
     """
     from resolvent.cli import supervision, terminal
-    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.protocol.files import read_site
     from resolvent.federation.protocol.kits import kit_note, started_once
     from resolvent.federation.protocol.names import SITE_FILE
-    from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 
     note = kit_note(kit, "site")
     file = read_site(site)  # a wrong file is an error of this command, not of the process that it starts
     require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
-        news = {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such as "
-                "one with a copy of this kit, that connects as: "}
-        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, news, live, plan_watch(note, file.notify))
+        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, live, journal_watch(note, file.notify))
 
 
-def plan_watch(note: "KitNote", command: str) -> Callable[[], None]:
-    """A function that says which plans have begun to wait for a decision, and runs the site's command for each."""
+def journal_watch(note: "KitNote", command: str) -> Callable[[], None]:
+    """A function that says what is new in the site's journal: second sessions, and plans that wait for a decision.
+
+    Args:
+        command: what the site runs for each such plan; empty: nothing.
+    """
     from resolvent.cli import terminal
+    from resolvent.cli.supervision import SECOND_PROCESS
     from resolvent.errors import InputError
 
     plans, told, changed = _plans_of(note.kit), set[str](), 0.0
+    sessions = len(plans.journal.of(_SECOND))
 
     def look() -> None:
-        nonlocal changed
+        nonlocal changed, sessions
         try:
             if (time := plans.journal.path.stat().st_mtime) == changed:
                 return
             changed, waiting = time, [plan for plan in plans.all() if plan.decision == "waiting"]
+            before, sessions = sessions, len(plans.journal.of(_SECOND))
         except FileNotFoundError:  # no plan has arrived
             return
         except (InputError, OSError) as error:  # the site refuses all plans until the journal is put right
             terminal.print_note(f"warning: {error}")
             return
+        if sessions > before:
+            terminal.print_line(SECOND_PROCESS.format(note.name))
         for plan in waiting:
             if plan.digest in told:
                 continue

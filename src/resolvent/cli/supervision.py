@@ -16,7 +16,12 @@ from resolvent.federation.engines.processes import EngineProcess, running
 from resolvent.federation.lead.engines import start_participant
 from resolvent.federation.lead.live import parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, server_view, site_view
-from resolvent.federation.protocol.connections import Connections, connection_problem
+from resolvent.federation.protocol.connections import (
+    SecondSessions,
+    connection_problem,
+    forget_signs,
+    read_connections,
+)
 from resolvent.federation.protocol.job import Observer
 from resolvent.federation.protocol.kits import KitNote, started_once
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
@@ -24,27 +29,28 @@ from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
-_JOINED, _LOST, _CONNECTED = "joined: ", "lost: ", "connected to the server"
+_REFUSED = ("the server refuses this process: another one is connected as this site, or was until a minute ago; or the "
+            "key of this kit is revoked")
+SECOND_PROCESS = "the server has refused a second process that connects as {}: it has a copy of the kit"
 
 
-def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, str], live: str | None,
+def supervise(note: KitNote, environment: Mapping[str, str], live: str | None,
               look: Callable[[], None] = lambda: None) -> None:
     """Run a participant's process until an interruption; start it again if it ends.
 
     Args:
-        news: text in the log of the process -> message for the person who runs it.
         live: ``[HOST:]PORT`` at which the view of the participant is served; None: nowhere.
         look: a function that is called twice a second while the process runs.
     """
-    failures, connections = 0, Connections(note.kit)
+    failures = 0
     with _live(live, partial(server_view if note.kind == "server" else site_view, note)):
         while True:
             start = time.monotonic()
+            forget_signs(note.kit)
             if note.kind == "site" and (problem := connection_problem(note)):
                 terminal.print_note(f"no connection yet: {problem}")
             with running(start_participant(note, environment)) as process:
-                _report_news(process, news, note.name, connections, look)
-            connections.clear()
+                _report_news(process, note, look)
             failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
             pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]
             terminal.print_note(f"the process has ended ({process.last_lines(1)}); it is started again in "
@@ -52,20 +58,20 @@ def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, 
             time.sleep(pause)
 
 
-def _report_news(process: EngineProcess, news: Mapping[str, str], name: str, connections: Connections,
-                 look: Callable[[], None]) -> None:
-    """Print a message for each new log line that contains a key of ``news``, until the process ends."""
+def _report_news(process: EngineProcess, note: KitNote, look: Callable[[], None]) -> None:
+    """Print who connects and who is lost, and second sessions, until the process ends."""
+    before, sessions = set[str](), SecondSessions(note.kit)
     while process.is_running:
         look()
-        for line in process.new_lines():
-            for mark, title in news.items():
-                if mark not in line:
-                    continue
-                words = line.split(mark, 1)[1].split() if title.endswith(": ") else []
-                site = words[0].split("@")[0].strip(".,:;") if words else ""
-                terminal.print_line(f"{title}{site}")
-                if title in (_JOINED, _LOST, _CONNECTED):
-                    connections.set(site or name, is_connected=title != _LOST)
+        process.bound_log()
+        now = {name for name, is_connected in read_connections(note.kit).items() if is_connected}
+        for names, of_site, of_server in ((now - before, "connected to the server", "joined: {}"),
+                                          (before - now, "the connection to the server is lost", "lost: {}")):
+            for name in sorted(names):
+                terminal.print_line(of_site if note.kind == "site" else of_server.format(name))
+        before = now
+        for site, is_refused_here in sessions.new():
+            terminal.print_line(_REFUSED if is_refused_here else SECOND_PROCESS.format(site))
         process.wait(_POLL)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +29,7 @@ class EngineProcess:
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path, output: IO[bytes]) -> None:
         self._process, self.log, self._output = process, log, output
-        self._log_start = self._next_line = output.tell()
+        self._log_start = output.tell()
 
     @property
     def pid(self) -> int:
@@ -47,28 +47,20 @@ class EngineProcess:
             self._process.wait(seconds)
         return not self.is_running
 
-    def new_lines(self) -> list[str]:
-        """The complete lines that the process has written since the last call; its log can be large."""
-        with self.log.open("rb") as file:
-            file.seek(self._next_line)
-            content = file.read()
-        content = content[:content.rfind(b"\n") + 1]
-        self._next_line += len(content)
-        if self._next_line > _MAX_LOG:
+    def bound_log(self) -> None:
+        """Move the log away if it is long; the command that has started the process calls it now and then."""
+        if self.log.stat().st_size > _MAX_LOG:
             _rotate(self.log)
-            self._log_start = self._next_line = 0
-        return content.decode("utf-8", "replace").splitlines()
+            self._log_start = 0
 
-    def output(self) -> str:
-        """What the process has written since its start."""
-        with self.log.open("rb") as file:
-            file.seek(self._log_start)
-            return file.read().decode("utf-8", "replace")
+    def wait_for(self, is_ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until the process has got so far.
 
-    def wait_for(self, text: str, seconds: float) -> None:
-        """Wait until the process has written a text."""
+        Raises:
+            InputError: it has ended before, or takes longer.
+        """
         end = time.monotonic() + seconds
-        while text not in self.output():
+        while not is_ready():
             if not self.is_running or time.monotonic() > end:
                 reason = "has ended" if not self.is_running else f"is not ready after {seconds:.0f} s"
                 raise InputError(f"the process {reason}; its last lines: {self.last_lines()}")
@@ -126,8 +118,6 @@ def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str,
     """
     module, *others = arguments
     log = kit / ENGINE_LOG
-    if log.is_file() and log.stat().st_size > _MAX_LOG:
-        _rotate(log)
     output = log.open("ab")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, str(os.getpid()), *others], stdin=subprocess.DEVNULL, stdout=output,

@@ -12,11 +12,6 @@ from resolvent.federation.lead.lead import write_sites
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import ALLOWED_CLASSES
-from resolvent.federation.protocol.second_sessions import SECOND_SESSION
-
-_REFUSED = "refused, because another process is connected as this site (a copy of its kit, or a kit in wrong hands): "
-_CONNECTED = "connected to the server"
-_SECOND = "the server refuses this process: another one is connected as this site, or was until a minute ago"
 
 
 class _EngineFacts(NamedTuple):
@@ -26,33 +21,17 @@ class _EngineFacts(NamedTuple):
         package: its package, which is installed with the extra of the engine's name.
         version: the version with which this library is tested. The adapters use internal interfaces of the engines, and
             all participants need the same version.
-        server_ready: the text in the log of a server that accepts sites.
-        site_ready: the text in the log of a site that is connected.
-        site_news: text in the log of a site -> message for the person who runs it.
-        server_news: text in the log of the server -> message for the person who runs it.
         lead_kind: the kind of kit with which experiments are started.
     """
 
     title: str
     package: str
     version: str
-    server_ready: str | None
-    site_ready: str
-    site_news: Mapping[str, str]
-    server_news: Mapping[str, str]
     lead_kind: str
 
 
-ENGINES: Mapping[Engine, _EngineFacts] = {
-    "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", None, "Successfully registered client",
-                            {"Successfully registered client": _CONNECTED, "The client could not register": _SECOND},
-                            {"New client ": "joined: ", "Client Name:": "lost: ", SECOND_SESSION: _REFUSED},
-                            "person"),
-    "flower": _EngineFacts("Flower", "flwr", "1.41.0", "resolvent: ready", "SuperNode ID:",
-                           {"SuperNode ID:": _CONNECTED, "Failed to activate SuperNode": _SECOND},
-                           {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: ", SECOND_SESSION: _REFUSED},
-                           "server"),
-}
+ENGINES: Mapping[Engine, _EngineFacts] = {"nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", "person"),
+                                          "flower": _EngineFacts("Flower", "flwr", "1.41.0", "server")}
 
 
 def require_engine(engine: Engine) -> None:

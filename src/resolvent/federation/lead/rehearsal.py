@@ -32,6 +32,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
+from resolvent.federation.protocol.connections import knows_connections
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
@@ -247,7 +248,7 @@ def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callab
     remove_folder(folder)
     folder.mkdir(parents=True)
     folder.chmod(0o700)  # it has copies of the rows
-    sites, facts = (*rehearsal.sites,), ENGINES[engine]
+    sites = (*rehearsal.sites,)
     plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=LEAD, engine=engine)
     kits = make_federation_kits(folder / "kits", plan)
     kits[LEAD] = lead_kit(folder / "kits", plan)
@@ -255,13 +256,14 @@ def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callab
     common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))
-        if facts.server_ready is not None:
-            server.wait_for(facts.server_ready, _JOIN_SECONDS)
-        processes = [stack.enter_context(running(start_participant(
-            KitNote(kits[site]), {**common, SITE_FILE: str(files[site])}))) for site in sites]
-        for process in processes:
-            process.wait_for(facts.site_ready, _JOIN_SECONDS)
-        notify(f"server and {len(sites)} sites run on this machine and are connected over {facts.title} (TLS)")
+        if engine == "flower":  # a site of NVIDIA FLARE waits for the server
+            server.wait_for(lambda: knows_connections(kits[SERVER_KIT]), _JOIN_SECONDS)
+        processes = {site: stack.enter_context(running(start_participant(
+            KitNote(kits[site]), {**common, SITE_FILE: str(files[site])}))) for site in sites}
+        for site, process in processes.items():
+            process.wait_for(lambda kit=kits[site]: knows_connections(kit), _JOIN_SECONDS)  # type: ignore[misc]
+        notify(f"server and {len(sites)} sites run on this machine and are connected over {ENGINES[engine].title} "
+               "(TLS)")
         try:
             yield kits
         except InputError:

@@ -1,5 +1,10 @@
-"""Which sites are connected, as the command reads it from the log of its engine; and why a site cannot connect."""
+"""Who is connected to a server, what its engine says about sessions, and why a site cannot connect.
 
+The engine's own process writes it into the kit, by components of this library: the command that has started the process
+reads it there, and no text of a log.
+"""
+
+import hashlib
 import json
 import socket
 import ssl
@@ -11,59 +16,71 @@ from typing import Any
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.stores import append_to_log
 
-_FILE, _SIGNS_FILE = "connections.json", "signs.json"  # in a kit
+_SIGNS, _SESSIONS = "signs.json", "second_sessions.jsonl"  # in a kit
 _SILENT = 30.0  # seconds; a site gives a sign every 10 s
 _SECONDS = 5.0  # for the connection, and for the first answer
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how a gRPC client begins
 
 
-class Connections:
-    """The connections of a participant since its command was started. They are written into its kit.
-
-    Args:
-        kit: the kit of the server, whose connections are those of the sites; or of a site, which has one.
-    """
-
-    def __init__(self, kit: Path) -> None:
-        self._path, self._lock = kit / _FILE, threading.Lock()
-        self._connected: dict[str, bool] = {}
-        self._write()
-
-    def set(self, name: str, *, is_connected: bool) -> None:
-        """Record that a participant has connected, or is no longer connected."""
-        with self._lock:
-            self._connected[name] = is_connected
-            self._write()
-
-    def clear(self) -> None:
-        """Record that no participant is connected, because the engine has ended."""
-        with self._lock:
-            self._connected = dict.fromkeys(self._connected, False)
-            self._write()
-
-    def _write(self) -> None:
-        write_text(self._path, json.dumps(self._connected))
-
-
 def write_signs(kit: Path, signs: Mapping[str, float]) -> None:
-    """Write when each site has given its last sign to the server, from the engine's own process."""
-    write_text(kit / _SIGNS_FILE, json.dumps(signs))
+    """Write when each site has given its last sign: in the server's kit that of all, in a site's kit its own."""
+    write_text(kit / _SIGNS, json.dumps(signs))
+
+
+def forget_signs(kit: Path) -> None:
+    """No participant is connected, because the engine's process has ended."""
+    (kit / _SIGNS).unlink(missing_ok=True)
+
+
+def knows_connections(kit: Path) -> bool:
+    """Whether a sign was written: the server accepts sites, or the site is connected."""
+    return (kit / _SIGNS).exists()
 
 
 def read_connections(kit: Path) -> Mapping[str, bool]:
-    """Name -> whether it is connected and, where the engine knows it, has given a sign lately; empty if unknown."""
-    now, signs = time.time(), _read(kit / _SIGNS_FILE)
-    return {name: value is True and now - float(signs.get(name, now)) <= _SILENT
-            for name, value in _read(kit / _FILE).items()}
-
-
-def _read(path: Path) -> dict[str, Any]:
+    """Name of a site that has been connected -> whether it has given a sign lately; empty if unknown."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads((kit / _SIGNS).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return {name: time.time() - float(sign) <= _SILENT for name, sign in content.items()}
+
+
+def folder_id(kit: Path) -> str:
+    """An id of a folder of a machine, from which neither can be read. A kit runs once in one folder."""
+    return hashlib.sha256(f"{socket.gethostname()}:{kit.resolve()}".encode()).hexdigest()[:16]
+
+
+def report_second_session(kit: Path, site: str, *, is_refused_here: bool = False) -> None:
+    """Write into a kit that two processes connect as one site, such as with two copies of its kit.
+
+    Args:
+        is_refused_here: whether the process of this kit is the second one.
+    """
+    append_to_log(kit / _SESSIONS, {"site": site, "is_refused_here": is_refused_here})
+
+
+class SecondSessions:
+    """The second sessions that are reported from now on."""
+
+    def __init__(self, kit: Path) -> None:
+        self._path = kit / _SESSIONS
+        self._lock = threading.Lock()
+        self._length = self._path.stat().st_size if self._path.exists() else 0
+
+    def new(self) -> list[tuple[str, bool]]:
+        """(site, whether the process of this kit is the one that was refused) of those since the last call."""
+        if not self._path.exists():
+            return []
+        with self._lock, self._path.open("rb") as file:
+            file.seek(self._length)
+            content = file.read()
+            content = content[:content.rfind(b"\n") + 1]
+            self._length += len(content)
+        entries: list[dict[str, Any]] = [json.loads(line) for line in content.splitlines()]
+        return sorted({(entry["site"], entry["is_refused_here"]) for entry in entries})
 
 
 def connection_problem(note: KitNote) -> str:

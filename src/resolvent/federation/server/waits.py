@@ -10,9 +10,9 @@ from typing import Any, Self
 from typing_extensions import override
 
 from resolvent.errors import InputError
+from resolvent.federation.protocol.connections import SecondSessions
 from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, parts_of
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
-from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import Message, head_of_message, refusal_code
 
@@ -113,7 +113,7 @@ class WatchedTransport(Transport):
         return {**wait, "missing": sorted(self.missing())} if "asked" in wait else wait
 
     def _report_second_sessions(self) -> None:
-        for site in self._sessions.new() if self._sessions is not None else ():
+        for site, _ in self._sessions.new() if self._sessions is not None else ():
             self._unwarned.add(site)
             self._observe({"event": "second session", "site": site})
 

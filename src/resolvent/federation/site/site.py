@@ -28,7 +28,6 @@ from resolvent.federation.protocol.names import (
 )
 from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.wire import Message, head_of_message, identity_of_message
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.answering import answer_message, encode_answer, encode_refusal
@@ -85,8 +84,7 @@ class Site:
         return encode_answer("answer", self.name, message, identity, {"content": content})
 
     def _answer_about_plan(self, kind: str, run: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        if kind == "second session":
-            print(f"{SECOND_SESSION}{self.name}", flush=True)  # the command of the site reads it in the log
+        if kind == "second session":  # the command of the site reads it in the journal
             return {}
         if kind == "describe":
             return self._describe(run, content)

@@ -23,15 +23,20 @@ from resolvent.federation.engines.flower.kits import (
     SITES_FILE,
 )
 from resolvent.federation.engines.processes import end_with_parent
+from resolvent.federation.protocol.connections import (
+    connection_problem,
+    knows_connections,
+    report_second_session,
+    write_signs,
+)
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.second_sessions import report_second_session
 
 _MAX_PAUSE = 0.2  # seconds
 _WATCH = 1.0  # seconds between two queries for the sites that are connected
 
 
 def run_superlink(note: KitNote) -> None:
-    """Run the SuperLink behind the gate, register the sites, and print which of them join and leave."""
+    """Run the SuperLink behind the gate, register the sites, and write into the kit which of them are connected."""
     import uvicorn
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
@@ -61,25 +66,19 @@ def _behind_the_gate(run: Any, nodes: RefusedNodes) -> Any:
 def _watch_sites(note: KitNote) -> None:
     from resolvent.federation.engines.flower.link import SuperLink
 
-    online: set[str] = set()
-    is_ready, file = False, note.kit / "startup" / SITES_FILE
+    signs: dict[str, float] = {}
+    file = note.kit / "startup" / SITES_FILE
     while True:
         try:
             registered = file.read_bytes()
             with SuperLink(note) as link:
                 link.register_sites()
-                if not is_ready:
-                    print("resolvent: ready", flush=True)
-                    is_ready = True
                 while file.read_bytes() == registered:  # otherwise a site was added or removed, or has a new key
-                    now_online = link.connected_sites()
-                    for title, sites in (("joined", now_online - online), ("lost", online - now_online)):
-                        for site in sorted(sites):
-                            print(f"resolvent: {title} {site}", flush=True)
-                    online = now_online
+                    signs |= dict.fromkeys(link.connected_sites(), time.time())
+                    write_signs(note.kit, signs)
                     time.sleep(_WATCH)
         except Exception as error:  # the SuperLink is not ready
-            if is_ready:
+            if knows_connections(note.kit):
                 print(f"resolvent: the sites cannot be queried: {type(error).__name__}: {error}", flush=True)
             time.sleep(_WATCH)
 
@@ -103,15 +102,27 @@ def run_supernode(note: KitNote, port: str, secret: str) -> None:
 
     # The loop of a SuperNode sleeps for 3 seconds if it has no message, and for 0.5 seconds if it has no reply, which
     # would be most of the duration of a round.
-    start_client_internal.time = SimpleNamespace(
-        sleep=lambda seconds: time.sleep(min(seconds / 10, _MAX_PAUSE)), time=time.time, monotonic=time.monotonic)
+    # It sleeps after each answer of the SuperLink, which is a sign that it is connected.
+    last = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal last
+        if time.time() - last > _WATCH:
+            write_signs(note.kit, {note.name: (last := time.time())})
+        time.sleep(min(seconds / 10, _MAX_PAUSE))
+
+    start_client_internal.time = SimpleNamespace(sleep=sleep, time=time.time, monotonic=time.monotonic)
     retry_soon(start_client_internal)
     forget_messages_of_ended_runs()
     startup = note.kit / "startup"
     sys.argv = ["flower-supernode", "--superlink", note.address, "--root-certificates", str(startup / AUTHORITY_FILE),
                 "--auth-supernode-private-key", str(startup / NODE_KEY), "--isolation", "process",
                 "--superexec-auth-secret-file", secret, "--host", "127.0.0.1", "--port", port]
-    flower_supernode()
+    try:
+        flower_supernode()
+    finally:
+        if not last and not connection_problem(note):  # the SuperLink has answered, and has not activated the node
+            report_second_session(note.kit, note.name, is_refused_here=True)
 
 
 if __name__ == "__main__":

@@ -12,32 +12,37 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
 from typing_extensions import override
 
 from resolvent.errors import InputError
-from resolvent.federation.protocol.connections import write_signs
+from resolvent.federation.protocol.connections import folder_id, report_second_session, write_signs
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.second_sessions import folder_id, report_second_session
 
 _FOLDER_PROPERTY, _PROOF_PROPERTY = "resolvent_folder", "resolvent_proof"
 _CONNECTED = 30.0  # seconds after the last sign of a site, which sends one every 10 s
 
 
 class SiteSession(FLComponent):
-    """Tells the server from which folder a site is connected, see ``folder_id``."""
+    """Tells the server from which folder a site is connected, see ``folder_id``, and the kit whether it is."""
 
     def __init__(self, kit: str) -> None:
         super().__init__()
+        self._note = KitNote(Path(kit))
         self._folder_id = folder_id(Path(kit))
-        self._proof = KitNote(Path(kit)).sign(_signed(self._folder_id))
+        self._proof = self._note.sign(_signed(self._folder_id))
 
     @override
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type in (EventType.BEFORE_CLIENT_REGISTER, EventType.BEFORE_CLIENT_HEARTBEAT):
             fl_ctx.set_prop(_FOLDER_PROPERTY, self._folder_id, private=False, sticky=False)
             fl_ctx.set_prop(_PROOF_PROPERTY, self._proof, private=False, sticky=False)
+        elif event_type == EventType.AFTER_CLIENT_REGISTER and not fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN):
+            report_second_session(self._note.kit, self._note.name, is_refused_here=True)
+        elif event_type in (EventType.AFTER_CLIENT_REGISTER, EventType.AFTER_CLIENT_HEARTBEAT):
+            write_signs(self._note.kit, {self._note.name: time.time()})
 
 
 def _signed(folder: str) -> bytes:
