@@ -151,7 +151,7 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
     from resolvent.federation.protocol.job import FederationJob
     from resolvent.federation.protocol.limits import Limits
     from resolvent.federation.protocol.plan_files import plan_from_text
-    from resolvent.federation.secure.local import local_identities
+    from resolvent.federation.secure.primitives import local_identities
     from resolvent.federation.server.serve import serve_federation
     from resolvent.federation.site.site import Site
 

@@ -25,7 +25,7 @@ import numpy as np
 from records import as_json
 from resolvent.federation.protocol.wire import Message, decode, encode
 from resolvent.federation.secure.answers import MASKED
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import Sent, SumRules
 from resolvent.federation.secure.server import SecureSum
 from resolvent.federation.secure.site import SecureSite

@@ -11,7 +11,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.plan_files import plan_from_text, table_plan_of_file
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 

@@ -8,7 +8,7 @@ import numpy as np
 from federation.harness import EXPERIMENT, SITES, Consortium, lead_of
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.wire import decode
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import Sent, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.federation.secure.site import SecureSite

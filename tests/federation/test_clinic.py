@@ -14,7 +14,7 @@ from resolvent.federation.lead.refit import RefitOrder, write_federated_refit
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.plan_files import plan_from_text, plan_of_file
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.samples import samples_of_run
 from resolvent.federation.site.site import Site

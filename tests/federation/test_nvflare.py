@@ -44,13 +44,12 @@ from resolvent.federation.lead.key_changes import check_not_revoked, revoke_key,
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.lead.rehearsal import compare_with_simulation
 from resolvent.federation.protocol.connections import SecondSessions, knows_connections
-from resolvent.federation.protocol.encoded_message import EncodedMessage
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
-from resolvent.federation.protocol.wire import Message
+from resolvent.federation.protocol.wire import EncodedMessage, Message
 from resolvent.federation.server.waits import wait_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),

@@ -12,16 +12,18 @@ import pytest
 
 import resolvent as rv
 from federation.mutations import mutated, resealed
-from resolvent.federation.protocol.encoded_message import EncodedMessage, encode_all, parts_of
 from resolvent.federation.protocol.server_messages import model_message, work_message
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore, ServerRecord
 from resolvent.federation.protocol.wire import (
+    EncodedMessage,
     Message,
     WireError,
     arrays_of,
     decode,
     encode,
+    encode_all,
     identity_of_message,
+    parts_of,
     restore_tree,
     size_of,
 )

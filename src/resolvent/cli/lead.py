@@ -325,8 +325,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     from resolvent.cli import terminal
     from resolvent.comparisons.runs.record import RunRecord
     from resolvent.federation.lead.engines import require_engine
-    from resolvent.federation.lead.rehearsal import rehearsal_of_file, rehearse
-    from resolvent.federation.lead.secure_view import hidden_numbers
+    from resolvent.federation.lead.rehearsal import hidden_numbers, rehearsal_of_file, rehearse
     from resolvent.federation.protocol.job import FederationJob
 
     require_engine(engine)

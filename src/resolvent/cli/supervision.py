@@ -11,8 +11,7 @@ from typing import Any, Literal
 from resolvent.cli import terminal
 from resolvent.cli.exit_codes import FAILURE
 from resolvent.errors import check_range
-from resolvent.federation.engines.job_folders import clean_jobs
-from resolvent.federation.engines.processes import EngineProcess, running
+from resolvent.federation.engines.processes import EngineProcess, clean_jobs, running
 from resolvent.federation.lead.engines import start_participant
 from resolvent.federation.lead.live import parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, server_view, site_view

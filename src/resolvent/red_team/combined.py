@@ -42,7 +42,7 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.wire import Message, decode, encode, identity_of_message
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.read_rows import read_frame
 from resolvent.federation.site.regression_run import RegressionRun

@@ -16,7 +16,7 @@ from resolvent.differential_privacy.parties import unknown_noise
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.sum_party import secure_site

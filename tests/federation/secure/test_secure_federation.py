@@ -15,7 +15,7 @@ from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.planned_work import Membership, PlannedWork

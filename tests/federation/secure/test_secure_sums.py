@@ -20,8 +20,7 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.answers import shared_digest
-from resolvent.federation.secure.local import local_identities
-from resolvent.federation.secure.primitives import SiteKeys, derive, stream
+from resolvent.federation.secure.primitives import SiteKeys, derive, local_identities, stream
 from resolvent.federation.secure.rules import SumRules, card_content
 from resolvent.federation.secure.server import SecureSum
 from resolvent.federation.secure.site import SecureSite

@@ -15,16 +15,15 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.differential_privacy.parties import noise_parties
-from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.reports import Report
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import PartyHandler, Transport
-from resolvent.federation.secure.local import local_identities
+from resolvent.federation.protocol.wire import Outgoing
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.server.coordinator import Coordinator
-from resolvent.federation.server.result import FederationResult
+from resolvent.federation.server.coordinator import Coordinator, FederationResult
 from resolvent.federation.site.party import Party
 from resolvent.problem.problem import Problem
 

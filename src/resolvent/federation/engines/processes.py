@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,9 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
+from resolvent.data.files.atomic_files import remove_folder
 from resolvent.errors import InputError
 
 ENGINE_LOG = "engine.log"  # in the folder of a kit
@@ -166,3 +169,32 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # the engine's id of a job
+_PARENTS = ("", "engine/jobs")  # of a kit: the working folders of jobs, and the server's store of jobs
+_DAY = 86_400.0
+
+
+class Cleaned(NamedTuple):
+    """What was removed: the number of folders, and their size in bytes."""
+
+    folders: int
+    bytes: int
+
+
+def clean_jobs(kit: Path, days: float) -> Cleaned:
+    """Remove the folders of jobs in which nothing was written for some days.
+
+    The caller holds the lock of the kit, so that no job runs.
+    """
+    folders, size = 0, 0
+    for parent in _PARENTS:
+        for folder in sorted((kit / parent).glob("*-*-*-*-*")):
+            if not _JOB.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+                continue
+            states = [path.lstat() for path in (folder, *folder.rglob("*"))]
+            if datetime.now(UTC).timestamp() - max(state.st_mtime for state in states) >= days * _DAY:
+                remove_folder(folder)
+                folders, size = folders + 1, size + sum(state.st_size for state in states)
+    return Cleaned(folders, size)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.experiment.binding import Bound
@@ -35,18 +36,23 @@ from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.connections import knows_connections
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.job import FederationJob, Observer, plan_digest
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
-from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, run_of_method, runs_of
 from resolvent.federation.protocol.numbers_plan import NumbersPlan
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.reports import report_from_entry
-from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.table_plan import TablePlan
+from resolvent.federation.protocol.wire import decode
+from resolvent.federation.secure.answers import MASKED
+from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.server.coordinator import first_state
 from resolvent.federation.server.record_metrics import recorded_participation
-from resolvent.federation.server.steps import first_state
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -344,3 +350,49 @@ def _parity(label: str, pairs: Sequence[tuple[Any, Any]]) -> Parity:
             differences.append(float(np.abs(expected - np.asarray(other, np.float64)).max(initial=0)))
             largest.append(float(np.abs(expected).max(initial=0)))
     return Parity(label, max(differences), max(largest))
+
+
+class HiddenNumbers(NamedTuple):
+    """The first numbers of the last reply of a site.
+
+    Attributes:
+        received: what the server got, read as fixed-point numbers.
+        hidden: what the site computed: w_k x_k.
+    """
+
+    method: str
+    site: str
+    received: list[float]
+    hidden: list[float]
+
+
+def hidden_numbers(experiment: FederatedExperiment, kits: Mapping[str, Path], run: str,
+                   count: int = 3) -> Iterator[HiddenNumbers]:
+    """The first numbers that each site hid in its last reply of each method, with the first seed.
+
+    Args:
+        kits: site -> its kit.
+    """
+    rules = SumRules.of_plan(experiment.privacy)
+    plan = plan_digest(run, experiment.text, experiment.refit, experiment.keeps_validation)
+    for number, label in enumerate(experiment.labels):
+        algorithm = experiment.algorithm(label)
+        if rules is None or not isinstance(algorithm, FixedPointSums):
+            continue
+        for name, kit in kits.items():
+            folder = runs_of(kit) / run / "stores" / f"{number:02d}"
+            note = KitNote(kit)
+            site = SecureSite(name, run_of_method(run, number, plan), folder,
+                              Identity(note.sign, note.verify_participant), rules, (*kits,))
+            with PartyStore(folder) as store:
+                reply = decode(store.read_reply())
+            sent = reply.arrays[MASKED]
+            integers = sent - site.repeated_mask((reply.round, reply.phase + 1), reply.fact("sent", str), len(sent),
+                                                  sent.dtype.str)
+            yield HiddenNumbers(label, name, _as_numbers(sent[:count], algorithm.fraction),
+                                _as_numbers(integers[:count], algorithm.fraction))
+
+
+def _as_numbers(integers: Any, fraction: int) -> list[float]:
+    signed = integers.view(f"<i{integers.dtype.itemsize}")
+    return [float(value) for value in np.ldexp(signed.astype(float), -fraction)]

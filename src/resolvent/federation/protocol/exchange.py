@@ -10,11 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resolvent.errors import InputError, check_range
-from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, parts_of
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
+from resolvent.federation.protocol.wire import (
+    MAX_BYTES,
+    EncodedMessage,
+    Message,
+    Outgoing,
+    WireError,
+    decode,
+    identity_of_message,
+    parts_of,
+)
 
 
 class FederationStoppedError(RuntimeError):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from resolvent.federation.protocol.encoded_message import Outgoing
+from resolvent.federation.protocol.wire import Outgoing
 
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""

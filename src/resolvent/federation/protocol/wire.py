@@ -20,15 +20,17 @@ against those that they expect.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
+from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
@@ -367,3 +369,82 @@ def _assembled(name: str, part: Any, values: Mapping[str, NDArray[Any]]) -> Any:
     leaves = [values[f".codec.{i}"] for i in range(len(jax.tree.leaves(part.codec)))]
     codec = jax.tree.unflatten(jax.tree.structure(part.codec), leaves)
     return Wire(codec, wire.content, wire.is_finite, wire.structure, wire.leaves, wire.bits)
+
+
+def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
+    """The tree with Python numbers for weakly typed scalars, so that JAX promotes dtypes as in a simulation."""
+    def leaf(value: Any, shape: Any) -> Any:
+        return value.item() if getattr(shape, "weak_type", False) and np.shape(value) == () else value
+
+    return jax.tree.map(leaf, tree, like)
+
+
+def has_valid_numbers(tree: PyTree[Any]) -> bool:
+    """Whether a message has no nan, and no infinite number in an array.
+
+    A scalar may be infinite, as the best residual of a safeguard is before the first round.
+    """
+    leaves = [leaf for leaf in map(np.asarray, jax.tree.leaves(tree)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return all(not np.isnan(leaf) if leaf.ndim == 0 else np.isfinite(leaf).all() for leaf in leaves)
+
+
+def key_shape() -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the data of a random key in a message."""
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
+
+
+def scalar_shape() -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a number in a message, such as an effort."""
+    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
+
+
+def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
+    """Shapes with a leading axis of length 1."""
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]
+
+
+class EncodedMessage:
+    """A message as parts that follow each other; ``bytes(encoded)`` joins them.
+
+    Arrays are views, not copies, so that the messages of a round to many parties take the memory of one model.
+
+    Args:
+        like: an earlier message. An array with the bits of the one of this name there is replaced by that one.
+    """
+
+    def __init__(self, message: Message, like: "EncodedMessage | None" = None) -> None:
+        self._arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
+        if like is not None:
+            self._arrays = {name: shared_if_equal(like._arrays.get(name), array)
+                            for name, array in self._arrays.items()}
+        self.parts = encode_parts(replace(message, arrays=self._arrays))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+Outgoing: TypeAlias = bytes | EncodedMessage
+"""A message that is sent: ``bytes(message)`` are its bytes, and ``len(message)`` their number."""
+
+
+def encode_all(names: Iterable[str],
+               write: Callable[[str, EncodedMessage | None], EncodedMessage]) -> dict[str, Outgoing]:
+    """Name of a party -> its message; arrays with the bits of the first message's are one array.
+
+    Args:
+        write: (name, the first message) -> the message.
+    """
+    messages: dict[str, Outgoing] = {}
+    first = None
+    for name in names:
+        messages[name] = message = write(name, first)
+        first = message if first is None else first
+    return messages
+
+
+def parts_of(message: Outgoing) -> list[bytes | memoryview]:
+    """The parts of a message, without a copy; of bytes, they are the only part."""
+    return message.parts if isinstance(message, EncodedMessage) else [message]

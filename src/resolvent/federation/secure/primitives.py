@@ -7,7 +7,7 @@ are imported when they are used: the extra ``secure`` installs them.
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,3 +163,19 @@ def combine_shares(shares: Mapping[int, bytes]) -> bytes:
 def commitment(seed: bytes, *context: Any) -> str:
     """What a site publishes about a seed before it reveals it: SHA-256, hexadecimal."""
     return hashlib.sha256(json.dumps(["seed", seed.hex(), *context]).encode()).hexdigest()
+
+
+def local_identities(names: Iterable[str]) -> dict[str, Identity]:
+    """Name of a participant -> its certificate; each knows the keys of all."""
+    keys = {name: SiteKeys(name.encode()) for name in names}
+
+    def verify(content: bytes, signature: Any) -> str:
+        signer = signature.get("name") if isinstance(signature, Mapping) else None
+        if signer not in keys or not verify_signature(keys[signer].signing, content, signature.get("signature")):
+            raise InputError("it has no valid signature of this federation")
+        return str(signer)
+
+    def identity(name: str) -> Identity:
+        return Identity(lambda content: {"name": name, "signature": keys[name].sign(content)}, verify)
+
+    return {name: identity(name) for name in keys}

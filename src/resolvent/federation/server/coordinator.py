@@ -13,28 +13,32 @@ The cohorts are drawn with a secret that is stored with the run, so that a resum
 import copy
 import gc
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.combinators.asynchronous import Asynchronous, AsynchronousState
+from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.prepared import prepare
+from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.round import working_parties
+from resolvent.algorithms.round import CollectedReplies, collect_replies, initial_server, server_step, working_parties
 from resolvent.errors import InputError, shorten
-from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, encode_all
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.reports import (
+    EvaluationReport,
     FinishReport,
     PhaseReport,
     Report,
@@ -42,22 +46,24 @@ from resolvent.federation.protocol.reports import (
     entry_of_report,
     report_from_entry,
 )
+from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of, names_of_scores
 from resolvent.federation.protocol.server_messages import (
     Ready,
+    Scores,
     model_message,
+    norm_of_reply,
     read_ready,
     read_reply,
+    read_scores,
     read_stored,
     start_message,
     work_message,
 )
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import Message
+from resolvent.federation.protocol.wire import EncodedMessage, Message, Outgoing, encode_all
 from resolvent.federation.secure.answers import count_of
 from resolvent.federation.secure.rules import SumRules
-from resolvent.federation.server.evaluation import evaluate
-from resolvent.federation.server.late_replies import LateReplies
 from resolvent.federation.server.membership import (
     change_members,
     check_change_of_members,
@@ -65,18 +71,37 @@ from resolvent.federation.server.membership import (
     members_of_round,
 )
 from resolvent.federation.server.record_metrics import metrics_of_reports
-from resolvent.federation.server.recovery import LOST, Recovery
-from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.secure_phases import SecurePhases, check_summed, read_masked
-from resolvent.federation.server.steps import first_state, is_over, next_state
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.identity import digest_of_code, fingerprint_of, versions_of_code
 from resolvent.simulator.plan import plan_evaluation
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.simulator.task import check_sizes
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["Coordinator"]
+
+
+class FederationResult(NamedTuple):
+    """The end of a run.
+
+    Attributes:
+        state: the server's state.
+        shared: the shared model; None if the algorithm has none.
+        metrics: a table with the columns of the metrics of ``simulate``: scores, replies and refused replies.
+        reports: all reports of the run, in order.
+        record: the server's record: numbers of samples, bytes in both directions, parties that restarted.
+    """
+
+    state: ServerState
+    shared: Vector | None
+    metrics: "pd.DataFrame"
+    reports: tuple[Report, ...]
+    record: ServerRecord
 
 
 class Coordinator:
@@ -388,3 +413,192 @@ def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
 
 def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
     return {record.parties.index(name): reason for name, reason in reasons.items()}
+
+
+@jax.jit
+def first_state(algorithm: Algorithm, model: Vector, shares: Float[Array, " N"]) -> ServerState:
+    """The server's state before the first round."""
+    return initial_server(algorithm, model, shares)
+
+
+@partial(jax.jit, static_argnames="phase", donate_argnames="state")
+def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, t: int, *,
+               phase: int) -> ServerState:
+    """The server's state after a phase of round t.
+
+    Args:
+        state: the server's state. Its memory is that of the new one, so that it cannot be used any more.
+        round_key: the server's key of the round; with a system key, the server's noise protects.
+    """
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return server_step(of_round, phase, state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]
+
+
+def is_over(record: ServerRecord, rounds: int, has_ended: Callable[[ServerState], bool] | None) -> bool:
+    """Whether a run has no further round: after ``rounds``, or after the round in which its algorithm has ended."""
+    return record.round >= rounds or (record.phase == 0 and has_ended is not None and has_ended(record.state))
+
+
+LOST = "it has lost its state"
+_Value = TypeVar("_Value")
+
+
+class Recovery:
+    """The parties of a phase that have lost their state.
+
+    A party that does not answer the start is asked again in the next round. A party that may not start again, or has
+    other rows, is no longer asked until the server starts again: its folder can have been put back.
+
+    Args:
+        start: lets a party start again: id of the party -> its answer, or None without one. None if a party that has
+            lost its state may not start again.
+        has_party_states: whether the algorithm has party states.
+
+    Attributes:
+        record: the record, in which the replies of the parties that have started again are forgotten.
+        reasons: name of a party that has not started again -> why.
+    """
+
+    def __init__(self, record: ServerRecord, store: ServerStore, start: Callable[[int], Ready | None] | None, *,
+                 has_party_states: bool) -> None:
+        self.record, self.reasons = record, dict[str, str]()
+        self._store, self._start, self._has_party_states = store, start, has_party_states
+
+    def restart(self, k: int) -> bool:
+        """Restart party k; returns whether it has started again."""
+        name = self.record.parties[k]
+        if self._start is None:
+            return self._exclude(k, f"{LOST}: put its folder back, or let it restart (--lost-state restart)")
+        ready = self._start(k)
+        if ready is None:
+            self.reasons[name] = f"{LOST}, and has not answered the start: it is asked again in the next round"
+            return False
+        if ready.samples != self.record.sizes[k]:
+            return self._exclude(k, f"{LOST}, and has {ready.samples} training samples instead of "
+                                    f"{self.record.sizes[k]}")
+        restarted = {*self.record.restarted, k} if self._has_party_states else {*self.record.restarted}
+        self.record = self.record._replace(
+            counted=_without(k, self.record.counted), refused=_without(k, self.record.refused),
+            unanswered=_without(k, self.record.unanswered), restarted=tuple(sorted(restarted)))
+        self._store.write(self.record)  # first: a party that has answered a phase refuses another message for it
+        return True
+
+    def _exclude(self, k: int, reason: str) -> bool:
+        self.reasons[self.record.parties[k]] = reason
+        self.record = self.record._replace(excluded=tuple(sorted({*self.record.excluded, k})))
+        return False
+
+
+def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
+    return {party: value for party, value in of_parties.items() if party != k}
+
+
+def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
+             secure: SecurePhases | None, metrics: Sequence[str], *,
+             has_shared: bool) -> tuple[EvaluationReport, Answers]:
+    """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
+
+    Args:
+        messages: site -> its message.
+        secure: the secure sums of the run; without enough sites there are no means. None: scores of every site.
+        metrics: names of the metrics that the sites add to the loss and the score, for secure sums.
+        has_shared: whether there is a shared model.
+    """
+    rules = rules if rules.quorum is None else replace(rules, retries=0)
+    if secure is not None:
+        return _mean_scores(record, messages, transport, rules, secure, metrics, has_shared=has_shared)
+    answers = exchange(transport, messages, partial(read_scores, splits=record.splits), rules)
+    scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
+    return EvaluationReport(
+        record.round, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
+        {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
+        tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent)), answers
+
+
+def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
+                 secure: SecurePhases, metrics: Sequence[str], *, has_shared: bool) -> tuple[EvaluationReport, Answers]:
+    names = names_of_scores(record.score, metrics)
+    count = count_of_scores(names, record.splits, has_shared=has_shared)
+    position, answers = (record.round, 0), Answers()
+    if secure.stored(position) is None:
+        secure.ask([*messages], 1)
+        answers = exchange(transport, messages, partial(read_masked, count=count, words=2, kind="scores"), rules)
+    total = secure.total(record.run, position, digest(record.state), answers, may_stop=False)[1]
+    means = () if total is None else tuple(mean_scores_of(total, names, record.splits))
+    return EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
+
+
+class LateReplies:
+    """Says which messages are repeated, and how stale the work of each party is.
+
+    Args:
+        algorithm: the algorithm.
+        participation: draws the cohorts.
+        rules: without a quorum, no reply is late.
+
+    Raises:
+        InputError: the message to a site would change while it works.
+    """
+
+    def __init__(self, algorithm: Algorithm, participation: Participation, rules: RoundRules) -> None:
+        self._algorithm = algorithm
+        self._server = algorithm if isinstance(algorithm, Asynchronous) else None
+        self._count = rules.quorum is not None and contains(algorithm, Asynchronous)
+        if not self._count:
+            return
+        if self._server is None:
+            raise InputError(f"{type(algorithm).__name__} around Asynchronous changes the message to a site while it "
+                             "works, so that a late reply cannot count: put Asynchronous around it, or set no quorum")
+        if not isinstance(participation, Full):
+            raise InputError(f"late replies of an asynchronous server need participation Full, got "
+                             f"{type(participation).__name__}: every site works all the time")
+
+    def _staleness(self, record: ServerRecord, parties: Sequence[int]) -> NDArray[np.int32]:
+        """The number of versions since the message to each of some parties."""
+        state: AsynchronousState = record.state.extra
+        lanes = np.asarray(state.version - state.started)
+        staleness: NDArray[np.int32] = lanes[np.asarray(parties, int) % len(lanes)]
+        return staleness
+
+    def stale(self, record: ServerRecord) -> tuple[int, ...]:
+        """The parties that get a new message instead of the one that they have not answered."""
+        waiting = sorted(record.unanswered)
+        if self._server is None or not waiting:
+            return ()
+        return tuple(np.array(waiting)[self._staleness(record, waiting) > self._server.max_staleness].tolist())
+
+    def unanswered(self, record: ServerRecord, absent: tuple[int, ...]) -> dict[int, int]:
+        """The round of the message that each absent party of the record's round has still to answer."""
+        return {k: record.unanswered.get(k, record.round) for k in absent} if self._count else {}
+
+    def collect(self, record: ServerRecord, values: dict[str, Reply], expected: Reply, cohort: Cohort,
+                stale: tuple[int, ...]) -> CollectedReplies:
+        """The replies of a phase by the name of their party; ``values`` is emptied.
+
+        A stale party has a reply of zeros, of which ``Asynchronous`` uses nothing.
+        """
+        replies = {record.parties.index(name): values.pop(name) for name in [*values]}
+        replies |= {k: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected) for k in stale}
+
+        def norm_of(k: int, reply: Reply) -> Any:
+            return norm_of_reply(self._algorithm, record.state, record.unanswered.get(k, record.round), k, reply,
+                                 phase=record.phase)
+
+        # The length of a party's update has no noise: reports, metrics and the model card must not have it.
+        hides_norms = protects_parties(self._algorithm)
+        collected = collect_replies(replies, expected, cohort, None if hides_norms else norm_of,
+                                    self._algorithm.norm_multiple)
+        return collected._replace(norms={k: norm for k, norm in collected.norms.items() if k not in stale})
+
+    def facts(self, record: ServerRecord, alive: Sequence[int], refused: Collection[int],
+              stale: tuple[int, ...]) -> tuple[dict[int, int], tuple[int, ...], float | None]:
+        """The last fields of the ``PhaseReport``, before the server's step.
+
+        Args:
+            record: the record with which the phase began.
+            alive: ids of the parties whose reply is in the step, and of the stale ones.
+            refused: ids of the parties whose reply is refused.
+            stale: ids of the stale parties.
+        """
+        mean = None if self._server is None or not alive else float(self._staleness(record, alive).mean())
+        return {k: t for k, t in record.unanswered.items() if k in (*alive, *refused)}, stale, mean

@@ -22,12 +22,11 @@ from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums, In
 from resolvent.algorithms.round import CollectedReplies, summed_replies
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
-from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.server_messages import check_kind
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import Message, WireError
+from resolvent.federation.protocol.wire import EncodedMessage, Message, Outgoing, WireError
 from resolvent.federation.secure.answers import MASKED, SUM_KINDS, reply_of_integers
 from resolvent.federation.secure.rules import Position, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError

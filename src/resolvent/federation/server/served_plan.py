@@ -26,8 +26,7 @@ from resolvent.federation.protocol.refusals import RefusalCode
 from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.secure.rules import SumRules
-from resolvent.federation.server.coordinator import Coordinator
-from resolvent.federation.server.result import FederationResult
+from resolvent.federation.server.coordinator import Coordinator, FederationResult
 from resolvent.federation.server.waits import WatchedTransport
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem

@@ -19,7 +19,7 @@ from resolvent.comparisons.regression.rows import rows_without_values
 from resolvent.errors import InputError
 from resolvent.federation.protocol.fitted_regression import FittedRegression, write_fit
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.server.result import FederationResult
+from resolvent.federation.server.coordinator import FederationResult
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
 from resolvent.regression.objective import RegressionProblem
 

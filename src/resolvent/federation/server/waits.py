@@ -11,10 +11,16 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.federation.protocol.connections import SecondSessions
-from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, parts_of
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import Message, head_of_message, refusal_code
+from resolvent.federation.protocol.wire import (
+    EncodedMessage,
+    Message,
+    Outgoing,
+    head_of_message,
+    parts_of,
+    refusal_code,
+)
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
 _PATIENCE, _POLL = 600.0, 0.5  # seconds until a command gives up, and between two queries for the sites

@@ -1,10 +1,14 @@
 """Answers to messages at a site: whatever the bytes are, the result is a message, and no text of an error leaves."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.data.files.atomic_files import write_atomically
+from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
 from resolvent.federation.protocol.wire import Message, WireError, decode, encode, identity_of_message
 
@@ -42,3 +46,43 @@ def encode_answer(kind: str, site: str, message: Message, identity: str, facts: 
     """An answer of a site to a message, which it names by its identity."""
     return encode(Message(kind, message.run, message.round, message.phase,
                           {"answers": identity, "party": site, **facts}, arrays or {}))
+
+
+class StoredAnswers:
+    """The last answer of each kind, in a party's folder: for each number of rounds there is one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, kind: str, rounds: int, identity: str) -> bytes | None:
+        """The stored answer to a message; None if it is to be answered."""
+        try:
+            stored = decode(self._path(kind).read_bytes())
+        except FileNotFoundError:
+            return None
+        except WireError as error:
+            raise DamagedFileError(f"{self._path(kind)} cannot be used: {error}") from error
+        if stored.facts.get("message") == identity:
+            return stored.arrays["answer"].tobytes()
+        if stored.round >= rounds:
+            raise Refusal(RefusalCode.PLAN, f"'{kind}' after {stored.round} rounds has been sent, and the message has "
+                          "another content")
+        return None
+
+    def write(self, kind: str, rounds: int, identity: str, answer: bytes) -> bytes:
+        """Store an answer before it leaves, and return it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        content = encode(Message(kind, "", rounds, facts={"message": identity},
+                                 arrays={"answer": np.frombuffer(answer, np.uint8)}))
+
+        def write(path: Path) -> None:
+            path.write_bytes(content)
+
+        write_atomically(self._path(kind), write)
+        return answer
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{kind}.record"

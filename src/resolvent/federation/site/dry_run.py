@@ -14,8 +14,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import plan_of_file
-from resolvent.federation.secure.local import local_identities
-from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.secure.primitives import Identity, local_identities
 from resolvent.federation.site.kinds import begin_run
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership

@@ -22,9 +22,9 @@ with other noise.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxtyping import PyTree
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.prepared import prepare
+from resolvent.algorithms.description import Description
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
@@ -47,35 +48,52 @@ from resolvent.federation.protocol.limits import (
     refusal_of_limits,
     scored_splits,
 )
-from resolvent.federation.protocol.message_shapes import (
-    has_valid_numbers,
-    key_shape,
-    scalar_shape,
-    with_weak_scalars,
-)
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.score_sums import integers_of_scores, names_of_scores
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
-from resolvent.federation.protocol.wire import Message, arrays_of, identity_of_message, restore_tree
+from resolvent.federation.protocol.wire import (
+    Message,
+    arrays_of,
+    has_valid_numbers,
+    identity_of_message,
+    key_shape,
+    restore_tree,
+    scalar_shape,
+    size_of,
+    tree_of_one,
+    with_weak_scalars,
+)
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.answering import answer_message, encode_answer
+from resolvent.federation.site.answering import StoredAnswers, answer_message, encode_answer
 from resolvent.federation.site.budgets import epsilon_of_records
-from resolvent.federation.site.departures import Departure, list_departures
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import scores_of_model, smallest_split
 from resolvent.federation.site.steps import first_state, party_step, personal_model, position_in, state_after
-from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
-from resolvent.simulator.record.metrics_table import PartyMetrics
+from resolvent.simulator.engine.evaluate import evaluate_models
+from resolvent.simulator.record.metrics_table import HELD_OUT, PartyMetrics
 from resolvent.simulator.storage.tree_files import digest
+
+
+class Departure(NamedTuple):
+    """An array or numbers that leave the site in a run.
+
+    Attributes:
+        message: the kind of message, with its phase.
+        bytes: size; 8 for each number in the header.
+    """
+
+    message: str
+    name: str
+    bytes: int
 
 
 class Party:
@@ -384,3 +402,23 @@ class Party:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
+
+
+def list_departures(description: Description, problem: Problem, scored: Sequence[str],
+                    metrics: Sequence[str]) -> list[Departure]:
+    """Everything that would leave the site, without values."""
+    counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in problem.splits)))
+    departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
+    for phase, reply in enumerate(description.replies):
+        title = f"reply of phase {phase + 1}, every round"
+        departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
+    if not scored:
+        return departures
+    scores = jax.eval_shape(evaluate_models, problem, tree_of_one(description.model), jnp.zeros(1, int))
+    held_out = tuple(split for split in HELD_OUT if split in scored)
+    measured = (([*scores], scored), ([*metrics], held_out))
+    models = ("personal",) if description.shared is None else ("personal", "shared")
+    return departures + [
+        Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the {model} model",
+                  8 * len(names) * len(of_splits))
+        for model in models for names, of_splits in measured if names and of_splits]

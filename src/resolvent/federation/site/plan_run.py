@@ -29,10 +29,9 @@ from resolvent.federation.protocol.refusals import OF_VALUES, Refusal, RefusalCo
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import DELTA, has_private_work
-from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.leverage import LeverageError, Span
-from resolvent.federation.site.party import Party
+from resolvent.federation.site.party import Departure, Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import smallest_split
 from resolvent.federation.site.sum_party import SumParty, secure_site

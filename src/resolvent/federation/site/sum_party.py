@@ -20,9 +20,8 @@ from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.answering import answer_message, encode_answer
+from resolvent.federation.site.answering import StoredAnswers, answer_message, encode_answer
 from resolvent.federation.site.planned_work import Membership
-from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.simulator.storage.tree_files import digest
 
 _NUMBERS, _LOG = "numbers.sha256", "sent.jsonl"

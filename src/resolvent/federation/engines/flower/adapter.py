@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 from typing_extensions import override
 
 from resolvent.errors import shorten
-from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
+from resolvent.federation.protocol.wire import Outgoing
 
 _MESSAGE_TYPE, _RECORD, _FORMAT = "query", "message", "resolvent"
 _SMALL = 2**20  # bytes

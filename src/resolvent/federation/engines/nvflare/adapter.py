@@ -30,9 +30,8 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.stream import LargeMessage
 from resolvent.federation.engines.processes import end_without_parent
-from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
-from resolvent.federation.protocol.wire import digest_of_reply
+from resolvent.federation.protocol.wire import Outgoing, digest_of_reply, parts_of
 
 Prove: TypeAlias = Callable[[bytes], Any]
 """Signs bytes with the key of a site."""
