@@ -11,7 +11,7 @@ import resolvent as rv
 from federation.hospitals import SITES, Hospitals, table
 from resolvent.comparisons.description.description import Description
 from resolvent.errors import InputError
-from resolvent.federation.lead.lead import LedDescription
+from resolvent.federation.lead.lead import led_plan
 from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
@@ -156,10 +156,10 @@ def test_a_wrong_file_or_order_is_refused(tmp_path):
 def test_a_folder_with_another_description_is_refused(tmp_path):
     hospitals = described(tmp_path)
     assert hospitals.serve() == {"status": "complete"}
-    led = LedDescription(None, hospitals.plan)
+    led = led_plan(None, hospitals.plan)
     assert led.is_complete(tmp_path / "out")
     assert led.write(tmp_path / "out", None).groups == ["f", "m", "all"]
     assert (tmp_path / "out" / "report.html").is_file()
     hospitals.file.write_text(json.dumps({"describe": {"columns": ["ill"]}}))
     with pytest.raises(InputError, match="another description"):
-        LedDescription(None, plan_of_file(str(hospitals.file))).read(tmp_path / "out")
+        led_plan(None, plan_of_file(str(hospitals.file))).read(tmp_path / "out")

@@ -12,7 +12,7 @@ from federation.hospitals import Hospitals, table
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.errors import InputError
-from resolvent.federation.lead.lead import LedSurvival
+from resolvent.federation.lead.lead import led_plan
 from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
@@ -183,9 +183,9 @@ def test_a_wrong_file_is_refused_and_a_folder_has_one_plan(tmp_path):
         with pytest.raises(InputError, match=words):
             plan_of_file(str(hospitals.file))
     assert hospitals.serve("again") == {"status": "complete"}
-    led = LedSurvival(None, hospitals.plan)
+    led = led_plan(None, hospitals.plan)
     assert led.is_complete(tmp_path / "out")
     assert led.write(tmp_path / "out", None).agreement.groups == ["f", "m"]
     hospitals.file.write_text(json.dumps({"survival": {**SETTINGS, "by": "ward"}}))
     with pytest.raises(InputError, match="another survival analysis"):
-        LedSurvival(None, plan_of_file(str(hospitals.file))).read(tmp_path / "out")
+        led_plan(None, plan_of_file(str(hospitals.file))).read(tmp_path / "out")

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -24,8 +24,7 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
-from resolvent.federation.protocol.experiment import FederatedExperiment
-from resolvent.federation.protocol.fitted_regression import FIT_FILE, FittedRegression, read_fit
+from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import NOTE_FILE
@@ -125,19 +124,18 @@ class LedExperiment(LedPlan):
 class LedTablePlan(LedPlan):
     """The page and the numbers of a plan on a table; the result is what the plan's command prints.
 
-    Attributes:
-        file: the file of the server's results.
+    Args:
+        file: the name of the file of the server's results.
+        stored: reads what the server has written: its ``settings``, and the ``result``.
     """
 
-    file: ClassVar[str]
-
-    @abstractmethod
-    def _stored(self, folder: Path) -> Any:
-        """What the server has written: its ``settings``, and the ``result``."""
+    def __init__(self, note: KitNote, plan: Any, file: str, stored: Callable[[Path], Any]) -> None:
+        super().__init__(note, plan)
+        self._file, self._stored = file, stored
 
     @override
     def is_complete(self, folder: Path) -> bool:
-        return (folder / self.file).is_file()
+        return (folder / self._file).is_file()
 
     @override
     def read(self, folder: Path) -> Any:
@@ -153,38 +151,14 @@ class LedTablePlan(LedPlan):
         return result
 
 
-class LedRegression(LedTablePlan):
-    """The result is the ``Regression``."""
-
-    file: ClassVar[str] = FIT_FILE
-
-    @override
-    def _stored(self, folder: Path) -> FittedRegression:
-        return read_fit(folder)
+_RESULTS: dict[type[Plan], tuple[str, Callable[[Path], Any]]] = {
+    FederatedRegression: (FIT_FILE, read_fit), FederatedDescription: (Description.file(), Description.read),
+    FederatedSurvival: (Survival.file(), Survival.read)}
 
 
-class LedDescription(LedTablePlan):
-    """The result is the ``Description``."""
-
-    file: ClassVar[str] = Description.file()
-
-    @override
-    def _stored(self, folder: Path) -> Description:
-        return Description.read(folder)
-
-
-class LedSurvival(LedTablePlan):
-    """The result is the ``Survival``."""
-
-    file: ClassVar[str] = Survival.file()
-
-    @override
-    def _stored(self, folder: Path) -> Survival:
-        return Survival.read(folder)
-
-
-_LED: dict[type[Plan], type[LedPlan]] = {FederatedExperiment: LedExperiment, FederatedRegression: LedRegression,
-                                         FederatedDescription: LedDescription, FederatedSurvival: LedSurvival}
+def led_plan(note: KitNote, plan: Plan) -> LedPlan:
+    """The lead's part of a plan."""
+    return LedTablePlan(note, plan, *_RESULTS[type(plan)]) if type(plan) in _RESULTS else LedExperiment(note, plan)
 
 
 def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer, *,
@@ -205,7 +179,7 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
         InputError: the folder is in use, or the server cannot be reached.
         FederationEndedError: a site refuses or has not answered.
     """
-    led = _LED[type(plan)](note, plan)
+    led = led_plan(note, plan)
     if plan.note:
         notify(plan.note)
     with locked(out):

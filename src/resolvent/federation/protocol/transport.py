@@ -1,8 +1,13 @@
 """Sends bytes from the server to the parties and back: the only interface that an engine has to implement."""
 
+import math
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
+
+from typing_extensions import override
 
 from resolvent.federation.protocol.wire import Outgoing
 
@@ -62,3 +67,82 @@ class Transport(ABC):
     @abstractmethod
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""
+
+
+class EngineTransport(Transport):
+    """A transport over an engine that answers each message later: one waiting loop for all engines.
+
+    Attributes:
+        pause: seconds between two looks at what has arrived.
+    """
+
+    pause: ClassVar[float] = 0.2
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        self.parties = tuple(parties)
+        self._arrival = threading.Condition()
+        self._replies: dict[str, bytes | memoryview] = {}
+        self._late: list[tuple[str, bytes | memoryview]] = []
+        self._asked: tuple[str, ...] = ()
+        self._number = 0
+
+    @abstractmethod
+    def _send(self, name: str, message: Outgoing, number: int) -> Any:
+        """Send a message; its reply goes to ``_receive`` with the number of the broadcast. Returns what is sent."""
+
+    @abstractmethod
+    def _poll(self) -> None:
+        """Look for replies, and raise a ``TransportError`` if the engine has stopped."""
+
+    @abstractmethod
+    def _is_open(self, sent: Any) -> bool:
+        """Whether a reply may still arrive."""
+
+    def _withdraw(self, sent: Any) -> None:
+        """Do not wait for a reply any more."""
+
+    def _receive(self, name: str, reply: bytes | memoryview | None, number: int) -> None:
+        """Take a reply, None if the party has failed; one to an earlier broadcast is late."""
+        with self._arrival:
+            if reply is not None and number == self._number:
+                self._replies[name] = reply
+            elif reply is not None:
+                self._late.append((name, reply))
+            self._arrival.notify_all()
+
+    @override
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes | memoryview]:
+        end = math.inf if deadline is None else time.monotonic() + deadline
+        with self._arrival:
+            self._number += 1
+            self._replies, self._asked, number = {}, (*messages,), self._number
+        sent = {name: self._send(name, message, number) for name, message in messages.items()}
+        has_quorum = False
+        while True:
+            self._poll()
+            with self._arrival:
+                is_waiting = any(name not in self._replies and self._is_open(item) for name, item in sent.items())
+                if not has_quorum and len(self._replies) >= quorum:
+                    has_quorum, end = True, min(end, time.monotonic() + grace)
+                left = end - time.monotonic()
+                if not is_waiting or left <= 0:
+                    replies, self._replies, self._asked = self._replies, {}, ()
+                    self._number += 1  # what arrives from here on is late
+                    break
+                self._arrival.wait(min(left, self.pause))
+        for name, item in sent.items():
+            if name not in replies and self._is_open(item):
+                self._withdraw(item)
+        return replies
+
+    @override
+    def missing(self) -> tuple[str, ...]:
+        with self._arrival:
+            return tuple(name for name in self._asked if name not in self._replies)
+
+    @override
+    def late_replies(self) -> list[tuple[str, bytes | memoryview]]:
+        with self._arrival:
+            late, self._late = self._late, []
+        return late

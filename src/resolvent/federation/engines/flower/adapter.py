@@ -6,8 +6,6 @@ state of a party is in its store, and not in the context of Flower.
 
 import contextlib
 import logging
-import math
-import time
 from collections.abc import Iterator, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
@@ -16,17 +14,16 @@ from flwr.serverapp import Grid
 from typing_extensions import override
 
 from resolvent.errors import shorten
-from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
+from resolvent.federation.protocol.transport import EngineTransport, PartyHandler, TransportError
 from resolvent.federation.protocol.wire import Outgoing
 
 _MESSAGE_TYPE, _RECORD, _FORMAT = "query", "message", "resolvent"
 _SMALL = 2**20  # bytes
-_PAUSE = 0.1  # seconds between two requests for replies
 _FAILED = 1  # error code
 _log = logging.getLogger(__name__)
 
 
-class FlowerTransport(Transport):
+class FlowerTransport(EngineTransport):
     """Sends messages with ``push_messages`` of a Grid, and collects the replies with ``pull_messages``.
 
     Args:
@@ -36,68 +33,46 @@ class FlowerTransport(Transport):
         failed: sites whose last answer was an error: the site's process has failed, or was started again.
     """
 
+    pause = 0.1
+
     def __init__(self, grid: Grid, nodes: Mapping[str, int]) -> None:
-        self.parties = tuple(nodes)
+        super().__init__((*nodes,))
         self._grid, self._nodes = grid, dict(nodes)
-        self._pending: dict[str, str] = {}  # id of a message of the current broadcast -> site
-        self._unanswered: dict[str, str] = {}  # id of a message whose wait has ended -> site
+        self._unanswered: dict[str, tuple[str, int]] = {}  # id of a message -> site, number of the broadcast
         self.failed: set[str] = set()
 
     @override
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
-                  grace: float) -> dict[str, bytes]:
-        start = time.monotonic()
-        end = math.inf if deadline is None else start + deadline
-        self._pending = pending = self._push(messages)
-        replies: dict[str, bytes] = {}
-        has_quorum = False
-        while True:
-            replies |= self._pull(pending)
-            if not has_quorum and len(replies) >= quorum:
-                has_quorum, end = True, min(end, time.monotonic() + grace)
-            left = end - time.monotonic()
-            if not pending or left <= 0:
-                break
-            time.sleep(min(left, _PAUSE))
-        self._unanswered |= pending
-        self._pending = {}
-        return replies
+    def late_replies(self) -> list[tuple[str, bytes | memoryview]]:
+        self._poll()
+        return super().late_replies()
 
     @override
-    def missing(self) -> tuple[str, ...]:
-        return tuple(self._pending.values())
-
-    @override
-    def late_replies(self) -> list[tuple[str, bytes]]:
-        return [*self._pull(self._unanswered).items()] if self._unanswered else []
-
-    def _push(self, messages: Mapping[str, Outgoing]) -> dict[str, str]:
-        """Send messages; returns the id of each message -> site."""
-        pending = {}
-        for site, content in messages.items():  # one by one: the size of a request is limited
-            message = Message(content=_record_of(bytes(content)), dst_node_id=self._nodes[site],
-                              message_type=_MESSAGE_TYPE)
-            with _named_errors():
-                (number,) = self._grid.push_messages([message])
-            if number:
-                pending[number] = site
-        return pending
-
-    def _pull(self, pending: dict[str, str]) -> dict[str, bytes]:
-        """The replies to pending messages. An answered message is removed from ``pending``, a failed one too."""
-        replies = {}
+    def _send(self, name: str, message: Outgoing, number: int) -> str:
+        # One by one: the size of a request is limited.
+        sent = Message(content=_record_of(bytes(message)), dst_node_id=self._nodes[name], message_type=_MESSAGE_TYPE)
         with _named_errors():
-            for message in self._grid.pull_messages([*pending]):
-                site = pending.pop(message.metadata.reply_to_message_id, None)
-                reply = None if message.has_error() else _bytes_of(message)
-                if site is None:
+            (of_message,) = self._grid.push_messages([sent])
+        if of_message:
+            self._unanswered[of_message] = name, number
+        return of_message or ""
+
+    @override
+    def _is_open(self, sent: str) -> bool:
+        return sent in self._unanswered
+
+    @override
+    def _poll(self) -> None:
+        """Collect replies. An answered message is removed, a failed one too."""
+        if not self._unanswered:
+            return
+        with _named_errors():
+            for message in self._grid.pull_messages([*self._unanswered]):
+                site, number = self._unanswered.pop(message.metadata.reply_to_message_id, ("", 0))
+                if not site:
                     continue
-                if reply is None:
-                    self.failed.add(site)
-                else:
-                    self.failed.discard(site)
-                    replies[site] = reply
-        return replies
+                reply = None if message.has_error() else _bytes_of(message)
+                (self.failed.add if reply is None else self.failed.discard)(site)
+                self._receive(site, reply, number)
 
 
 @contextlib.contextmanager

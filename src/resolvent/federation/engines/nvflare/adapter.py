@@ -7,9 +7,6 @@ each message with ``handle``. Subclasses say what these do.
 
 import json
 import logging
-import math
-import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,7 +27,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.stream import LargeMessage
 from resolvent.federation.engines.processes import end_without_parent
-from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
+from resolvent.federation.protocol.transport import EngineTransport, PartyHandler, Transport, TransportError
 from resolvent.federation.protocol.wire import Outgoing, digest_of_reply, parts_of
 
 Prove: TypeAlias = Callable[[bytes], Any]
@@ -40,7 +37,6 @@ Check: TypeAlias = Callable[[str, bytes, Any], None]
 
 _MESSAGE, _PROOF = "message", "proof"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
-_WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
 # The engine copies a value up to nine times. A streamed message takes longer and needs less memory.
 _MAX_VALUE = 2**27  # bytes
 _log = logging.getLogger(__name__)
@@ -50,7 +46,7 @@ class JobStoppedError(TransportError):
     """The engine has stopped the job, because a person or a lost process has ended it."""
 
 
-class NvflareTransport(Transport):
+class NvflareTransport(EngineTransport):
     """Sends messages as tasks of NVIDIA FLARE.
 
     Args:
@@ -62,58 +58,16 @@ class NvflareTransport(Transport):
 
     def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str],
                  check: Check) -> None:
-        self.parties, self._check = tuple(parties), check
-        self._reasons: dict[str, str] = {}
+        super().__init__(parties)
+        self._check, self._reasons = check, dict[str, str]()
         self._controller, self._context, self._stop = controller, context, stop
-        self._arrival = threading.Condition()
-        self._replies: dict[str, bytes | memoryview] = {}
-        self._late: list[tuple[str, bytes | memoryview]] = []
-        self._number = 0
-        self._asked: tuple[str, ...] = ()
-
-    @override
-    def missing(self) -> tuple[str, ...]:
-        with self._arrival:
-            return tuple(name for name in self._asked if name not in self._replies)
 
     @override
     def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes | memoryview]:
-        start = time.monotonic()
         with self._arrival:
-            self._number += 1
-            self._replies, self._asked, self._reasons = {}, (*messages,), {}
-            number = self._number
-        try:
-            tasks = {name: self._send(name, message, number) for name, message in messages.items()}
-        except Exception as error:  # the engine accepts no task after the end of the job has begun
-            raise JobStoppedError(f"NVIDIA FLARE does not accept a message: {error}") from error
-        end = math.inf if deadline is None else start + deadline
-        has_quorum = False
-        with self._arrival:
-            while True:
-                if self._stop.triggered:
-                    raise JobStoppedError("NVIDIA FLARE has stopped the job")
-                pending = [name for name, task in tasks.items()
-                           if name not in self._replies and task.completion_status is None]
-                if not has_quorum and len(self._replies) >= quorum:
-                    has_quorum, end = True, min(end, time.monotonic() + grace)
-                left = end - time.monotonic()
-                if not pending or left <= 0:
-                    break
-                self._arrival.wait(min(left, _WAKE_UP))
-            replies, self._replies, self._asked = self._replies, {}, ()
-            self._number += 1  # what arrives from here on is late
-        for name, task in tasks.items():
-            if name not in replies and task.completion_status is None:
-                self._controller.cancel_task(task, fl_ctx=self._context)
-        return replies
-
-    @override
-    def late_replies(self) -> list[tuple[str, bytes | memoryview]]:
-        with self._arrival:
-            late, self._late = self._late, []
-        return late
+            self._reasons = {}
+        return super().broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
 
     @override
     def reasons(self) -> dict[str, str]:
@@ -122,10 +76,7 @@ class NvflareTransport(Transport):
 
     def add_late_reply(self, name: str, result: Shareable) -> None:
         """Store a reply whose task has ended, for ``late_replies``."""
-        reply = self._checked(name, result)
-        if reply is not None:
-            with self._arrival:
-                self._late.append((name, reply))
+        self._receive(name, self._checked(name, result), -1)
 
     def _checked(self, name: str, result: Any) -> bytes | memoryview | None:
         """The bytes of a site's reply; None if the site has failed, or has not signed them with a valid key."""
@@ -142,23 +93,34 @@ class NvflareTransport(Transport):
             return None
         return reply
 
+    @override
     def _send(self, name: str, message: Outgoing, number: int) -> Task:
         def receive(client_task: Any, fl_ctx: FLContext) -> None:
             reply, client_task.result = self._checked(name, client_task.result), None
-            with self._arrival:
-                if reply is not None and number == self._number:
-                    self._replies[name] = reply
-                elif reply is not None:
-                    self._late.append((name, reply))
-                self._arrival.notify_all()
+            self._receive(name, reply, number)
 
         def end(task: Task, fl_ctx: FLContext) -> None:
-            with self._arrival:
-                self._arrival.notify_all()
+            self._receive(name, None, number)
 
         task = Task(name=TASK, data=_shareable_of(message), result_received_cb=receive, task_done_cb=end)
-        self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
+        try:
+            self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
+        except Exception as error:  # the engine accepts no task after the end of the job has begun
+            raise JobStoppedError(f"NVIDIA FLARE does not accept a message: {error}") from error
         return task
+
+    @override
+    def _poll(self) -> None:
+        if self._stop.triggered:
+            raise JobStoppedError("NVIDIA FLARE has stopped the job")
+
+    @override
+    def _is_open(self, sent: Task) -> bool:
+        return sent.completion_status is None
+
+    @override
+    def _withdraw(self, sent: Task) -> None:
+        self._controller.cancel_task(sent, fl_ctx=self._context)
 
 
 def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
