@@ -172,7 +172,7 @@ def federation(tmp_path, monkeypatch):
     made.session = Session(made)
     monkeypatch.setattr(federation_watchdog, "open_session", made.session.open)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
-    monkeypatch.setattr(federation_watchdog, "_RECONNECT", 0.0)
+    monkeypatch.setattr(federation_waits, "_RECONNECT", 0.0)
     monkeypatch.setitem(sys.modules, "resolvent.federation.engines.flower.link",
                         SimpleNamespace(SuperLink=partial(Link, made)))
     monkeypatch.setitem(sys.modules, "resolvent.federation.engines.flower.adapter", SimpleNamespace(

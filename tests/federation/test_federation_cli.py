@@ -54,6 +54,7 @@ from resolvent.federation.protocol.names import ALLOWED_CLASSES, check_run_name,
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, head_of_message
+from resolvent.federation.server import waits as federation_waits
 from resolvent.federation.site import plan_run
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -345,7 +346,7 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     consortium = Consortium(tmp_path)
     session = FakeSession(consortium, {"lost": True, "stops": 2})
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
-    monkeypatch.setattr(federation_watchdog, "_RECONNECT", 0.0)
+    monkeypatch.setattr(federation_waits, "_RECONNECT", 0.0)
     notes, out, with_note = [], tmp_path / "runs" / "mine", []
     write_report = report.write_report
     monkeypatch.setattr(report, "write_report", lambda folder, *run: with_note.append(

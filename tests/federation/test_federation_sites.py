@@ -28,6 +28,7 @@ from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.transport import TransportError
+from resolvent.federation.server import waits as federation_waits
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.waits import wait_text
 from resolvent.federation.site.samples import samples_of_run
@@ -296,7 +297,7 @@ def test_a_run_that_waits_says_for_which_run_and_which_site(tmp_path, monkeypatc
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
     monkeypatch.setattr(federation_watchdog.time, "monotonic", lambda: clock.append(clock[-1] + 1) or clock[-1])
-    monkeypatch.setattr(federation_watchdog.WaitReporter, "expect", lambda self, wait: texts.append(wait_text(wait())))
+    monkeypatch.setattr(federation_waits.WaitReporter, "expect", lambda self, wait: texts.append(wait_text(wait())))
     job = replace(consortium.job(), deadline=60.0)
     with pytest.raises(InputError, match=r"berlin gave no sign for 6\d s: .* resolvent site start there again"):
         federate(lead_note(engine="nvflare"), consortium.experiment, tmp_path / "out-lead", job, lambda event: None,

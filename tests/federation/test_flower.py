@@ -261,9 +261,9 @@ def test_a_site_that_was_started_again_takes_part_again(tmp_path, monkeypatch):
     experiment = SimpleNamespace(labels=("FedAvg",), seeds=(0,), rounds=1)
     server = federation_flower.FlowerServer(SimpleNamespace(kit=tmp_path), experiment, FederationJob("mine", "", SITES),
                                             tmp_path, lambda event: None, notes.append)
-    assert server._serve(link) is None
+    assert server._follow(link) is None
     assert notes == ["the run stopped: berlin: no reply arrived in time"]
-    assert server._serve(link)["status"] == "stopped"
+    assert server._follow(link)["status"] == "stopped"
 
 
 # With processes and TLS

@@ -113,9 +113,12 @@ def show_status(note: KitNote, form: Literal["text", "json"]) -> int:
 
 
 def _status_lines(view: View) -> Iterator[str]:
-    connected = [name for name, is_connected in view.connections.items() if is_connected]
+    connected, silent = ([name for name, is_connected in view.connections.items() if is_connected == wanted]
+                         for wanted in (True, False))
     yield f"server of {view.address}: {'running' if view.is_started else 'not started'}"
     yield f"connected: {', '.join(connected) or 'no site'}"
+    if silent:
+        yield f"no sign for some time, frozen or cut off: {', '.join(silent)}"
     status = view.status
     if status is None:
         yield "no run has begun"

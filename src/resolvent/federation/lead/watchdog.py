@@ -2,18 +2,21 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.lead import JobState, LeadSession, open_session
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import SERVER_CLASS, SITE_CLASS
-from resolvent.federation.server.waits import FederationEndedError, Patience, WaitReporter
+from resolvent.federation.server.waits import FederationEndedError, Follower
 
-_POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
+_POLL = 0.5  # seconds between two queries of a job's state
 _MAX_JOBS = 100  # of one command
 # The engine's names of the states of a job: it waits for its start, it is being started, and it runs.
 _SUBMITTED, _DISPATCHED, _RUNNING = "SUBMITTED", "DISPATCHED", "RUNNING"
@@ -27,7 +30,7 @@ _REASONS = {"FINISHED:ABORTED": "it was stopped",
 _IDLE_CHECK, _MAX_IDLE_CHECKS = 5.0, 4  # seconds between two checks, and checks after which a job is started again
 
 
-class Watchdog:
+class Watchdog(Follower):
     """Follows a run through its jobs, until the server's program has written the outcome of the run.
 
     A job of an earlier command can have ended with an outcome that did not complete the run, such as a site that did
@@ -41,9 +44,8 @@ class Watchdog:
 
     def __init__(self, note: KitNote, job: FederationJob, jobs: Sequence[str], *, is_changed: bool, work: Path,
                  observe: Observer, notify: Callable[[str], None], save: Callable[[Sequence[str]], None]) -> None:
-        self._note, self._job, self._work, self._notify, self._save = note, job, work, notify, save
-        self._waits = WaitReporter(observe)
-        self._patience = Patience(self._waits)
+        super().__init__(observe, notify)
+        self._note, self._job, self._work, self._save = note, job, work, save
         self._jobs, self._is_superseded = [*jobs], is_changed
         self._followed: set[str] = set()  # jobs that this command has started, or has seen at work
         self._started = 0  # number of jobs that this command has started
@@ -52,25 +54,11 @@ class Watchdog:
         self._signs: dict[str, tuple[float | None, float]] = {}  # site -> its last sign, and when it was new here
         self._delay: Mapping[str, Any] = {}
 
-    def run(self) -> Mapping[str, Any]:
-        """The outcome of the run."""
-        with self._waits:
-            while True:
-                self._waits.expect(lambda: {"for": "connection"})
-                try:
-                    with open_session(self._note) as session:
-                        self._patience.restart()
-                        while True:
-                            outcome = self._follow(session)
-                            if outcome is not None:
-                                return outcome
-                except FederationEndedError:
-                    raise
-                except Exception as error:  # the server has ended, or the network
-                    self._patience.check(reason := f"the connection to the server is lost ({str(error)[:200]})")
-                    self._notify(f"{reason}: trying again")
-                    time.sleep(_RECONNECT)
+    @override
+    def _connect(self) -> AbstractContextManager[LeadSession]:
+        return open_session(self._note)
 
+    @override
     def _follow(self, session: LeadSession) -> Mapping[str, Any] | None:
         """Follow the current job, or start one; returns the outcome of the run, or None if another job was started."""
         if self._is_superseded:

@@ -5,42 +5,32 @@ import json
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import override
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.job import Observer
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
-from resolvent.federation.server.waits import WatchedTransport
+from resolvent.federation.server.waits import Watch, WatchedTransport
 
-_CHECK, _HEARTBEAT = 1.0, 10.0  # seconds between two checks for changes, and without one between two writes
+_HEARTBEAT = 10.0  # seconds between two writes without a change
 
 
-class StatusFile:
+class StatusFile(Watch):
     """The status file of a run. It is written at every event, and when the sites change for which the run waits.
 
     A status that cannot be written, such as on a full disk, does not stop a run.
     """
 
     def __init__(self, path: Path, run: str, sites: tuple[str, ...], observe: Observer) -> None:
+        super().__init__()
         self._path, self._pass_on = path, observe
-        self._lock, self._end = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._transport: WatchedTransport | None = None
         self._status = RunStatus(run, started=time.time(), sites={site: SiteStatus() for site in sites})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self._end.set()
-        self._thread.join()
 
     def follow(self, transport: WatchedTransport) -> None:
         """From now on, the status has the traffic of a transport, and what it waits for."""
@@ -82,9 +72,9 @@ class StatusFile:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(self._path, json.dumps(status.plain()))
 
-    def _watch(self) -> None:
-        while not self._end.wait(_CHECK):
-            self.refresh(only_changes=True)
+    @override
+    def _look(self) -> None:
+        self.refresh(only_changes=True)
 
 
 def _content(status: RunStatus) -> str:

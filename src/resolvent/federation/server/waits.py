@@ -2,14 +2,16 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.connections import SecondSessions
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.transport import Transport
@@ -23,6 +25,7 @@ from resolvent.federation.protocol.wire import (
 )
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
+_RECONNECT = 2.0  # seconds between two attempts to connect
 _PATIENCE, _POLL = 600.0, 0.5  # seconds until a command gives up, and between two queries for the sites
 _WARNING = 10.0  # seconds for which a warning to a site waits for its answer
 # What a site that has not answered is asked for, by the kind of the message: about the plan, and about a method.
@@ -133,18 +136,16 @@ class WatchedTransport(Transport):
                 "round": head.round + (head.kind == "work"), "phase": head.phase + 1}
 
 
-class WaitReporter:
-    """Calls an observer with an event ``waiting`` whenever nothing else has happened for some seconds.
+class Watch(ABC):
+    """Looks at a run every second, in a thread of its own, while a block runs."""
 
-    Args:
-        observe: a function that is called with events; these calls never overlap, and come from two threads.
-    """
-
-    def __init__(self, observe: Callable[[Mapping[str, Any]], None]) -> None:
-        self._observe, self._lock, self._end = observe, threading.Lock(), threading.Event()
-        self._last = time.monotonic()
-        self._waiting: Callable[[], Mapping[str, Any]] = dict
+    def __init__(self) -> None:
+        self._lock, self._end = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @abstractmethod
+    def _look(self) -> None:
+        """What is done every second; it sets ``_end`` to be called no more."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -154,6 +155,23 @@ class WaitReporter:
                  trace: TracebackType | None) -> None:
         self._end.set()
         self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(_CHECK):
+            self._look()
+
+
+class WaitReporter(Watch):
+    """Calls an observer with an event ``waiting`` whenever nothing else has happened for some seconds.
+
+    Args:
+        observe: a function that is called with events; these calls never overlap, and come from two threads.
+    """
+
+    def __init__(self, observe: Callable[[Mapping[str, Any]], None]) -> None:
+        super().__init__()
+        self._observe, self._last = observe, time.monotonic()
+        self._waiting: Callable[[], Mapping[str, Any]] = dict
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """Pass an event on."""
@@ -170,16 +188,13 @@ class WaitReporter:
         self.expect(lambda: wait)
         self.observe({"event": "waiting", **wait})
 
-    def _watch(self) -> None:
-        while not self._end.wait(_CHECK):
-            if time.monotonic() - self._last < _SILENCE:
-                continue
-            wait = self._waiting()
-            if wait:
-                try:
-                    self.observe({"event": "waiting", **wait})
-                except OSError:  # the terminal is closed: the command itself notices it
-                    return
+    @override
+    def _look(self) -> None:
+        if time.monotonic() - self._last >= _SILENCE and (wait := self._waiting()):
+            try:
+                self.observe({"event": "waiting", **wait})
+            except OSError:  # the terminal is closed: the command itself notices it
+                self._end.set()
 
 
 class Patience:
@@ -209,6 +224,47 @@ class Patience:
             self.check(f"{', '.join(sorted(missing))} did not join")
             time.sleep(_POLL)
         self.restart()
+
+
+class Follower(ABC):
+    """Follows a run of an engine from the lead's command, which connects again when the connection is lost.
+
+    Attributes:
+        final: errors after which it does not try again.
+    """
+
+    final: ClassVar[type[Exception]] = FederationEndedError
+
+    def __init__(self, observe: Callable[[Mapping[str, Any]], None], notify: Callable[[str], None]) -> None:
+        self._notify, self._waits = notify, WaitReporter(observe)
+        self._patience = Patience(self._waits)
+
+    @abstractmethod
+    def _connect(self) -> AbstractContextManager[Any]:
+        """A connection to the server."""
+
+    @abstractmethod
+    def _follow(self, connection: Any) -> Mapping[str, Any] | None:
+        """Follow the run once; returns its outcome, or None if it is followed again."""
+
+    def run(self) -> Mapping[str, Any]:
+        """The outcome of the run, see ``serve_federation``."""
+        with self._waits:
+            while True:
+                self._waits.expect(lambda: {"for": "connection"})
+                try:
+                    with self._connect() as connection:
+                        self._patience.restart()
+                        while True:
+                            outcome = self._follow(connection)
+                            if outcome is not None:
+                                return outcome
+                except self.final:
+                    raise
+                except Exception as error:  # the server has ended, or the network
+                    self._patience.check(reason := f"the connection to the server is lost ({shorten(error)})")
+                    self._notify(f"{reason}: trying again")
+                    time.sleep(_RECONNECT)
 
 
 def wait_text(event: Mapping[str, Any]) -> str:

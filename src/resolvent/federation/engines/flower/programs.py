@@ -8,21 +8,22 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from resolvent.errors import InputError, shorten
+from typing_extensions import override
+
+from resolvent.errors import InputError
 from resolvent.federation.engines.processes import EngineProcess, end_with_parent, free_port, start_process
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import runs_of
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.server.waits import Patience, WaitReporter
+from resolvent.federation.server.waits import Follower
 
-_RECONNECT = 2.0  # seconds between two attempts to connect
 # Flower reports nothing to its makers, looks for no update, and installs nothing.
 _PACKAGE = "resolvent.federation.engines.flower"
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -37,42 +38,30 @@ def start_flower(note: KitNote, environment: Mapping[str, str]) -> EngineProcess
                          {**_QUIET, **level, "FLWR_HOME": str(note.kit / "engine"), **environment})
 
 
-class FlowerServer:
+class FlowerServer(Follower):
     """Makes the server's steps of a run until it is complete.
 
     Args:
         notify: a function that is called with messages about the connection.
     """
 
+    final = InputError
+
     def __init__(self, note: KitNote, experiment: Plan, job: FederationJob, results: Path,
                  observe: Observer, notify: Callable[[str], None]) -> None:
-        self._note, self._experiment, self._job, self._results, self._notify = note, experiment, job, results, notify
-        self._waits = WaitReporter(observe)
-        self._patience = Patience(self._waits)
+        super().__init__(observe, notify)
+        self._note, self._experiment, self._job, self._results = note, experiment, job, results
         self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
 
-    def run(self) -> Mapping[str, Any]:
-        """The outcome of the run, see ``serve_federation``."""
+    @override
+    def _connect(self) -> AbstractContextManager[Any]:
         os.environ.update(_QUIET | {"FLWR_HOME": str(self._note.kit / "engine")})
         from resolvent.federation.engines.flower.link import SuperLink  # after its variables are set
 
-        with self._waits:
-            while True:
-                self._waits.expect(lambda: {"for": "connection"})
-                try:
-                    with SuperLink(self._note) as link:
-                        outcome = self._serve(link)
-                except InputError:
-                    raise
-                except Exception as error:  # an error of the network, or the SuperLink has ended
-                    self._patience.check(reason := f"the connection to the server is lost ({shorten(error)})")
-                    self._notify(f"{reason}: trying again")
-                    time.sleep(_RECONNECT)
-                    continue
-                if outcome is not None:
-                    return outcome
+        return SuperLink(self._note)
 
-    def _serve(self, link: Any) -> Mapping[str, Any] | None:
+    @override
+    def _follow(self, link: Any) -> Mapping[str, Any] | None:
         """Serve the federation once; None if a site was lost or started again, and the run can be continued.
 
         A site that was started again has not prepared the run: it fails to answer until the run is served again.
