@@ -188,8 +188,8 @@ def test_the_status_command_says_who_is_connected_and_who_is_waited_for(kit, cap
     write_signs(kit.kit, {"aachen": time.time(), "berlin": time.time() - 60})  # a frozen process keeps its connection
     assert supervision.show_status(kit, "text") == 1  # the server is not started
     text = capsys.readouterr().out
-    for line in ("not started", "connected: aachen\n", "frozen or cut off: berlin", "FedAvg, round 3 of 10", "waiting for: berlin",
-                 "refusals: storage 2"):
+    for line in ("not started", "connected: aachen\n", "frozen or cut off: berlin", "FedAvg, round 3 of 10",
+                 "waiting for: berlin", "refusals: storage 2"):
         assert line in text
     with locked(kit.kit / "running"):
         assert supervision.show_status(kit, "json") == 0
