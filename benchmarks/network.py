@@ -43,11 +43,10 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from numpy_client import first_model, read_rows, train
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.lead import open_session
 from resolvent.federation.engines.nvflare.processes import start_engine
-from resolvent.federation.engines.nvflare.programs import FederationServer
+from resolvent.federation.engines.nvflare.programs import FederationServer, FederationSite
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.lead import federate, write_sites
@@ -82,7 +81,7 @@ def memory():
     return [int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM")]
 
 
-class RoundTimer(ServerProgram):
+class RoundTimer(FederationServer):
     """Times rounds of the engine and of the transport with messages of one size."""
 
     def control_flow(self, abort_signal, fl_ctx):
@@ -133,7 +132,7 @@ class RoundTimer(ServerProgram):
         assert len(replies) == len(transport.parties)
 
 
-class Echo(SiteProgram):
+class Echo(FederationSite):
     """Returns each message; one in the wire format is decoded and encoded again."""
 
     _before = None

@@ -305,7 +305,7 @@ def test_a_job_that_names_another_class_is_not_run(federation):
     job = FederationJob("x", rehearsal.plan.text, SITES)
     with open_session(kit_note(kits[LEAD], "person")) as session:
         number = session.submit("mine", job.plain(), SERVER_CLASS,
-                                "resolvent.federation.engines.nvflare.adapter.SiteProgram")
+                                "resolvent.federation.engines.nvflare.sessions.SiteSession")
         end = time.monotonic() + 600
         while not session.state(number).is_done and time.monotonic() < end:
             time.sleep(0.5)
@@ -327,9 +327,9 @@ def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypat
     monkeypatch.setattr(nvflare_stream, "_BLOCK", 4)
     encoded = EncodedMessage(Message("work", "run", arrays={"a": np.arange(9.0), "b": np.arange(5, dtype=np.int8)}))
     for content in (bytes(10), bytes(range(11)), encoded):
-        sent = nvflare._shareable_of(content)
+        sent = nvflare.shareable_of(content)
         assert isinstance(sent["message"], nvflare_stream.LargeMessage) == (len(content) > 10)
-        assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == bytes(content)
+        assert nvflare.message_of(fobs.loads(fobs.dumps(sent))) == bytes(content)
     source, target, state = nvflare_stream._Source(sent["message"]), nvflare_stream._Target(), None
     while (part := source.produce(state, "site"))[0] == ProduceRC.OK:
         _, block, state = part
@@ -344,7 +344,7 @@ def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypat
 
 @pytest.mark.parametrize("value", [None, 1, [b"x"], "text"])
 def test_a_shareable_without_bytes_has_no_message(value):
-    assert nvflare._message_of(Shareable({"message": value})) is None
+    assert nvflare.message_of(Shareable({"message": value})) is None
 
 
 @pytest.mark.parametrize(("state", "block"), [({"start": -1}, None), ({"start": "0"}, None), ({}, "text"),

@@ -38,8 +38,8 @@ __all__ = ["FEDERATION_FILE", "FederationEndedError", "federate", "has_sites", "
 
 FEDERATION_FILE = "federation.json"
 _ANOTHER_RUN = "give --out another folder for another run"
-_AT_THE_SITE = ("The log of a site is engine.log in its kit; there, resolvent site check KIT SITE.yaml PLAN.yaml says what "
-                "does not fit")
+_AT_THE_SITE = ("The log of a site is engine.log in its kit; there, resolvent site check KIT SITE.yaml PLAN.yaml "
+                "says what does not fit")
 _RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
 
 

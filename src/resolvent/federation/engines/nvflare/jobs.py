@@ -15,7 +15,7 @@ _REQUEST_INTERVAL = 0.05  # seconds between two requests of a site for a task; t
 
 
 def job_text(job: Mapping[str, Any]) -> str:
-    """What the lead sends to ``ServerProgram``, as text in which the engine replaces no variables."""
+    """What the lead sends to ``FederationServer``, as text in which the engine replaces no variables."""
     return base64.b64encode(json.dumps(job).encode()).decode()
 
 
@@ -29,9 +29,9 @@ def write_job(folder: Path, name: str, job: Mapping[str, Any], server_class: str
     """Write the definition of a job, which has no code: it names installed classes.
 
     Args:
-        job: plain data for ``ServerProgram.run``; ``sites`` are the names of the sites.
-        server_class: full name of the subclass of ``ServerProgram``.
-        site_class: full name of the subclass of ``SiteProgram``.
+        job: plain data for ``FederationServer.run``; ``sites`` are the names of the sites.
+        server_class: full name of ``FederationServer``.
+        site_class: full name of ``FederationSite``.
 
     Returns:
         The job's folder.
