@@ -216,6 +216,8 @@ def test_the_command_describes_a_table_and_a_file(tmp_path, call):
     path = str(tmp_path / "visits.csv")
     printed = call("describe", path, "--party", "hospital", "--by", "arm", "--out", "out", cwd=tmp_path).out
     assert "300 rows of 3 sites." in printed
+    assert "On the page and in description.csv (--out FOLDER): the table of each site." in printed
+    assert "\nBonn" not in printed
     assert "Not described: Unnamed: 0 (no name), day (dates)." in printed
     assert (tmp_path / "out" / "report.html").is_file()
     (tmp_path / "mine.yaml").write_text(json.dumps({
@@ -224,6 +226,16 @@ def test_the_command_describes_a_table_and_a_file(tmp_path, call):
     assert next(line["value"] for line in numbers if line["statistic"] == "mean") == pytest.approx(
         visits()["age"].mean(), rel=1e-12)
     assert call("describe", "mine.yaml", "--format", "markdown", cwd=tmp_path).out.startswith("|")
+
+
+def test_the_description_of_many_columns_fits_a_screen(tmp_path, call):
+    frame = visits().assign(**{f"lab {k}": np.random.default_rng(k).normal(size=300) for k in range(30)})
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    lines = call("describe", "visits.csv", "--party", "hospital", cwd=tmp_path).out.splitlines()
+    assert len(lines) < 50
+    rest = rv.describe(frame, party="hospital").tables()[0].splitlines()[40:]
+    assert lines[-1].endswith(f": {len(rest)} more lines and the table of each site.")
+    assert rest[0] not in lines
 
 
 @pytest.mark.parametrize(("change", "settings", "words"), [

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from resolvent.comparisons.plan_result import PlanResult
 
 _Format = Literal["text", "json", "markdown", "latex", "html"]
+_MOST_LINES = 40  # of the table: about a screen
 
 
 def describe(
@@ -138,9 +139,15 @@ def _show(found: "PlanResult", format: _Format, out: "Path | None", *, overwrite
 
 
 def print_numbers(found: "PlanResult") -> None:
-    """Print the facts, and the tables, which are not wrapped."""
+    """Print the facts, and of the table of all sites what fits on a screen; tables are not wrapped."""
     from resolvent.cli import terminal
 
     for sentence in found.facts():
         terminal.print_line(sentence)
-    sys.stdout.write(found.to_text() + "\n")
+    first, *others = found.tables()
+    lines = first.splitlines()
+    sys.stdout.write("\n".join(lines[:_MOST_LINES]) + "\n")
+    hidden = [f"{len(lines) - _MOST_LINES} more lines"] * (len(lines) > _MOST_LINES) + ["the table of each site"] * bool(
+        others)
+    if hidden:
+        terminal.print_line(f"On the page and in {found.kind}.csv (--out FOLDER): {' and '.join(hidden)}.")

@@ -46,8 +46,16 @@ class PlanResult(ABC):
         """A row for each number, or for each time."""
 
     @abstractmethod
+    def tables(self, form: TableForm = "text") -> list[str]:
+        """The tables in a language; the first one is of all sites."""
+
     def to_text(self, form: TableForm = "text") -> str:
-        """The tables in a language."""
+        """The tables in a language; a ``*`` marks a number that is not exact.
+
+        Args:
+            form: ``text``, ``markdown``, ``latex`` or ``html``.
+        """
+        return "\n\n".join(self.tables(form))
 
     @abstractmethod
     def facts(self) -> list[str]:

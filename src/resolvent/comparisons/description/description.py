@@ -97,12 +97,7 @@ class Description(PlanResult):
             for group, cell in cells.items()])
 
     @override
-    def to_text(self, form: TableForm = "text") -> str:
-        """The tables in a language; a ``*`` marks a number that is not exact.
-
-        Args:
-            form: ``text``, ``markdown``, ``latex`` or ``html``.
-        """
+    def tables(self, form: TableForm = "text") -> list[str]:
         texts = []
         for site, sums in self._tables.items():
             by = "" if self.settings.by is None else f", by {self.settings.by}"
@@ -110,7 +105,7 @@ class Description(PlanResult):
             note = "" if not any("*" in text for row in rows for text in row[1:]) else (
                 f" (*: without what a site does not tell, such as counts below {self.settings.min_cell})")
             texts.append(plain_table(["", *self.groups], rows, form, f"{site}{by}{note}"))
-        return "\n\n".join(texts)
+        return texts
 
     @override
     def facts(self) -> list[str]:

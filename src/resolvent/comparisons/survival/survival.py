@@ -161,7 +161,7 @@ class Survival(PlanResult):
         return LogRank(statistic, degrees, float(chi2.sf(statistic, degrees)))
 
     @override
-    def to_text(self, form: TableForm = "text") -> str:
+    def tables(self, form: TableForm = "text") -> list[str]:
         rows = [["rows", *(f"{n:.0f}" for n in self.medians["rows"])],
                 ["events", *(f"{n:.0f}" for n in self.medians["events"])],
                 ["median", *itertools.starmap(_interval, self.medians[["median", "low", "high"]].to_numpy())]]
@@ -170,8 +170,8 @@ class Survival(PlanResult):
             rows += [[f"at {time:g}", *[""] * len(lines)], ["  at risk", *(f"{n:.0f}" for n in lines["at_risk"])],
                      ["  survival", *itertools.starmap(_interval, lines[["survival", "low", "high"]].to_numpy())]]
         by = "" if self.settings.by is None else f", by {self.settings.by}"
-        return plain_table(["", *self.agreement.groups], rows, form,
-                           f"Survival{by}, with {self.settings.level:.0%} intervals")
+        return [plain_table(["", *self.agreement.groups], rows, form,
+                            f"Survival{by}, with {self.settings.level:.0%} intervals")]
 
     @property
     def _usual_times(self) -> list[float]:
