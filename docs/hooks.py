@@ -40,6 +40,7 @@ MOVED = {
     "cpu-rewrites": "scaling/#your-own-network-on-a-cpu",
     "diagnostics": "research/#8-diagnostics",
     "ditto": "research/#6-a-method-of-the-library-ditto",
+    "from-r": "coming-from/#from-r-or-datashield",
     "inside": "architecture/",
     "metrics": "tuning/",
     "on-my-tables": "tutorial/",
@@ -50,6 +51,7 @@ MOVED = {
     "run-a-federation": "federation-tutorial/",
     "secure-sums-protocol": "secure-sums/#the-protocol",
     "services": "federation-operations/#services",
+    "survival": "describe/#survival",
     "tables": "tutorial/",
     "unification": "theory/#one-algorithm-ten-lines",
 }

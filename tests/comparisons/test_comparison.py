@@ -206,6 +206,19 @@ def test_local_training_is_known_by_its_algorithm_not_its_label(comparison, fini
 
 
 @pytest.mark.when_changed
+def test_a_printed_comparison_is_the_finding_and_a_line_of_means_for_each_method(comparison):
+    text = str(comparison)
+    assert text.startswith(f"{comparison.finding}\n")
+    head, *lines = text.removeprefix(f"{comparison.finding}\n").splitlines()
+    assert len(lines) == len(comparison.results)
+    last = comparison.metrics.query("metric == 'accuracy' and split == 'test' and round == 4")
+    for label, of_method in last.groupby("method"):
+        (line,) = [line for line in lines if line.strip().startswith(f"{label} ")]
+        mean = line.split(label, 1)[1].split()[head.split().index("mean") - 1]
+        assert float(mean) == pytest.approx(of_method["value"].mean(), abs=6e-4)
+
+
+@pytest.mark.when_changed
 def test_compare_takes_metrics_as_simulate_does():
     """A list of metrics, or a mapping; two of one name are refused."""
     data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)
