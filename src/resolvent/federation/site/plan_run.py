@@ -21,6 +21,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.differential_privacy.account import ADJACENCY
+from resolvent.errors import quote
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
@@ -278,7 +279,10 @@ class PlanRun(ABC, Generic[_Plan]):
         try:
             yield
         except LeverageError as error:
-            raise refusal_of_limits({name: str(error)}, self._limits, column=error.column) from error
+            sums = "" if self.plan.privacy is not None else ", or ask for secure sums (privacy: {secure_sums: true})"
+            advice = f"leave columns out or join levels{sums}"
+            raise refusal_of_limits({name: f"column {quote(error.column)}: {error}; {advice}"}, self._limits,
+                                    column=error.column) from error
 
     def _asked(self, needed: Usage) -> Asked:
         """What the plan asks of the site, whichever its methods are."""
