@@ -147,7 +147,8 @@ def print_numbers(found: "PlanResult") -> None:
     first, *others = found.tables()
     lines = first.splitlines()
     sys.stdout.write("\n".join(lines[:_MOST_LINES]) + "\n")
-    hidden = [f"{len(lines) - _MOST_LINES} more lines"] * (len(lines) > _MOST_LINES) + ["the table of each site"] * bool(
-        others)
+    hidden = ["the table of each site"] if others else []
+    if len(lines) > _MOST_LINES:
+        hidden.insert(0, f"{len(lines) - _MOST_LINES} more lines")
     if hidden:
         terminal.print_line(f"On the page and in {found.kind}.csv (--out FOLDER): {' and '.join(hidden)}.")
