@@ -87,10 +87,41 @@ def test_residuals_of_all_kinds_add_up(patients):
         np.testing.assert_allclose(residuals.sum(axis=0), -gradient, rtol=1e-9)
         assert not residuals[(frame["died"] == 0).to_numpy()].any()
         one = CoxRegression(frame[["age", "dose"]], frame["days"], frame["died"], [len(frame)], entry=frame["start"],
-                            strata=strata)
+                            strata=strata, weights=1 + frame["age"] % 4, power=2)
         answered = np.asarray(one.answered_columns(w, scores=True))
         _, gradient, _ = one.oracle(jnp.array(0)).mean_second_order(w)
         np.testing.assert_allclose(answered[:, -2:].sum(axis=0), -np.asarray(gradient) * len(frame), rtol=1e-9)
+
+
+@pytest.mark.when_changed
+def test_frequency_weights_with_ties_by_breslow_are_repeated_rows(patients):
+    frame = patients.assign(count=1 + np.arange(len(patients)) % 3)
+    repeated = frame.loc[frame.index.repeat(frame["count"])].reset_index(drop=True)
+    fits = [rv.regress(rows, "Surv(start, days, died) ~ age + dose", party="site", strata="ward", ties="breslow",
+                       frequency_weights=weights) for rows, weights in ((frame, "count"), (repeated, None))]
+    for errors in ("model", "robust", "clustered"):
+        weighted, expected = (fit.with_errors(errors) for fit in fits)
+        np.testing.assert_allclose(weighted.table, expected.table, rtol=1e-8)
+    assert fits[0].log_likelihood == pytest.approx(fits[1].log_likelihood, rel=1e-12)
+    assert fits[0].observations == len(repeated)
+    np.testing.assert_allclose(fits[0].baseline()["hazard"], fits[1].baseline()["hazard"], rtol=1e-8)
+    with pytest.raises(InputError, match="takes no weights"):
+        fits[0].proportional_hazards()
+
+
+def test_weights_are_those_of_lifelines(patients):
+    """CoxPHFitter of lifelines 0.30.3, strata=["site"], weights_col="w"; robust=True where no two times are equal."""
+    frame = patients.assign(w=1 + np.arange(len(patients)) % 5 / 2)
+    with_ties = rv.regress(frame, "Surv(days, died) ~ age + dose", party="site", sampling_weights="w", errors="robust")
+    np.testing.assert_allclose(with_ties.estimates, [0.030445066272195932, 0.4400018989038421], atol=1e-8)
+    frame["days"] += np.arange(len(frame)) / 1000
+    fit = rv.regress(frame, "Surv(days, died) ~ age + dose", party="site", sampling_weights="w", errors="robust")
+    np.testing.assert_allclose(fit.estimates, [0.03066421946228589, 0.44313398036100776], atol=1e-8)
+    np.testing.assert_allclose(fit.table["standard error"], [0.009490903035984094, 0.08618200306591219], rtol=1e-7)
+    assert "z" in fit.table
+    assert np.isnan(fit.log_likelihood)
+    with pytest.raises(InputError, match="errors=model does not go with sampling_weights"):
+        rv.regress(frame, "Surv(days, died) ~ age", party="site", sampling_weights="w")
 
 
 @pytest.mark.when_changed

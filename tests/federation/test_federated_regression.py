@@ -41,6 +41,8 @@ REGRESSIONS = {
     "binomial": {"formula": "ill ~ age + C(grade) + ward:sex", "reference": {"ward": "B"}},
     "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk", "tests": ["ward"]},
     "cox, late entries": {"formula": "Surv(begin, weeks, died) ~ age", "strata": "sex", "ties": "breslow"},
+    "cox, sampling weights": {"formula": "Surv(weeks, died) ~ age + ward", "sampling_weights": "cost",
+                              "errors": "robust"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},

@@ -30,15 +30,17 @@ Ties: TypeAlias = Literal["efron", "breslow"]
 class CoxRegression(RegressionProblem):
     r"""Cox regressions with one baseline hazard per party: f_k = -(log partial likelihood of party k) / n_k.
 
-    .. math:: \ell_k(\beta) = \sum_{i \text{ event}} x_i'\beta
-              - \log\Big(\sum_{j \in R_i} e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} e^{x_j'\beta}\Big)
+    .. math:: \ell_k(\beta) = \sum_{i \text{ event}} w_i x_i'\beta - \bar w_i
+              \log\Big(\sum_{j \in R_i} w_j e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} w_j e^{x_j'\beta}\Big)
 
     The risk set R_i are the rows of the same stratum with s_j < t_i <= t_j, where s_j is the time of entry. D_i are the
     events at the time of event i in its stratum, m_i is their number, and l_i = 0, ..., m_i - 1 is the number of event
-    i among them; with ties by Breslow, l_i is 0. With offsets, x'beta is x'beta + offset. The features of each stratum
-    are centred, which changes no likelihood: a column that is constant within a stratum is exactly zero there.
+    i among them; with ties by Breslow, l_i is 0. The weights w_j are 1 by default, and the mean of those of D_i stands
+    before the logarithm. With offsets, x'beta is x'beta + offset. The features of each stratum are centred, which
+    changes no likelihood: a column that is constant within a stratum is exactly zero there.
 
-    Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977.
+    Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977; with weights Therneau,
+    Grambsch, *Modeling Survival Data*, 2000, section 7.
 
     Args:
         x: [rows, d] features of all parties, one party after the other.
@@ -49,6 +51,8 @@ class CoxRegression(RegressionProblem):
             beginning.
         strata: [rows] number of the stratum within the party; each has a baseline hazard of its own. Default: one.
         offsets: [rows] what is added to the log hazard; default: zero.
+        weights: [rows] the weight of each row; default: 1.
+        power: of the weights of the rows' squared scores, as of ``RowRegression``.
         ties: ``efron`` or ``breslow``.
         l2: weight of the squares of the coefficients; one number, or [d].
         longest: number of rows to which every party is padded; default: of the largest party.
@@ -56,34 +60,40 @@ class CoxRegression(RegressionProblem):
 
     x: Float[Array, "rows d"]
     offsets: Float[Array, " rows"]
+    weights: Float[Array, " rows"]
     event: Bool[Array, " rows"]
     last: Int[Array, " rows"]  # the last row of the same stratum whose time is not smaller, in the party's order
     before: Int[Array, " rows"]  # number of the party's rows before the first one of the same stratum and time
     rank: Float[Array, " rows"]  # l_i / m_i
+    tied: Float[Array, " rows"]  # mean weight of the events at the time of an event; 0 for other rows
     stratum: Int[Array, " rows"]  # number of the party's rows in strata before
     by_entry: Int[Array, " rows"] | None  # the party's rows by stratum and falling entry; None: no row enters late
     later: Int[Array, " rows"] | None  # number of the rows in this order until those of the stratum that enter too late
     first: Int[Array, " N"]
     order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
+    power: int = eqx.field(static=True)
 
     def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, entry: Any = None, strata: Any = None,
-                 offsets: Any = None, ties: Ties = "efron", l2: Any = 0.0, longest: int | None = None) -> None:
+                 offsets: Any = None, weights: Any = None, power: int = 1, ties: Ties = "efron", l2: Any = 0.0,
+                 longest: int | None = None) -> None:
         sizes, x = np.asarray(sizes), np.asarray(x, float)
         starts = np.cumsum(sizes) - sizes
         strata = np.zeros(len(x)) if strata is None else np.asarray(strata)
-        parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n], strata[a:a + n], ties,
-                               None if entry is None else np.asarray(entry, float)[a:a + n])
+        weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)
+        parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n], strata[a:a + n],
+                               weights[a:a + n], ties, None if entry is None else np.asarray(entry, float)[a:a + n])
                  for a, n in zip(starts, sizes, strict=True)]
         order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
-        self.longest = int(sizes.max()) if longest is None else longest
+        self.longest, self.power = int(sizes.max()) if longest is None else longest, power
         self.order = jnp.asarray(order, jnp.int32)
         pad = partial(jnp.pad, pad_width=(0, self.longest))
-        of_stratum = np.concatenate([a + part[4] for a, part in zip(starts, parts, strict=True)])
+        of_stratum = np.concatenate([a + part[5] for a, part in zip(starts, parts, strict=True)])
         self.x = padded(centred_by_party(x[order], np.unique(of_stratum, return_counts=True)[1]), self.longest)
         self.offsets = padded(np.zeros(len(x)) if offsets is None else np.asarray(offsets, float)[order], self.longest)
+        self.weights = padded(weights[order], self.longest)
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
-        self.last, self.before, self.rank, self.stratum, *late = (
+        self.last, self.before, self.rank, self.tied, self.stratum, *late = (
             pad(jnp.asarray(np.concatenate(column))) for column in zip(*(part[1:] for part in parts), strict=True))
         self.by_entry, self.later = late or (None, None)
         self.first, self.sizes = jnp.asarray(starts, jnp.int32), jnp.asarray(sizes, jnp.int32)
@@ -92,13 +102,13 @@ class CoxRegression(RegressionProblem):
 
     @override
     def oracle(self, k: Int[Array, ""]) -> "CoxOracle":
-        arrays = (self.x, self.offsets, self.event, self.last, self.before, self.rank, self.stratum, self.by_entry,
-                  self.later)
-        x, offsets, event, last, before, rank, stratum, by_entry, later = jax.tree.map(
+        arrays = (self.x, self.offsets, self.weights, self.event, self.last, self.before, self.rank, self.tied,
+                  self.stratum, self.by_entry, self.later)
+        x, offsets, weights, event, last, before, rank, tied, stratum, by_entry, later = jax.tree.map(
             lambda array: jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest), arrays)
         mask = jnp.arange(self.longest) < self.sizes[k]
-        return CoxOracle(self.sizes[k], self.l2, x, offsets, event & mask, last, before, rank, stratum, by_entry, later,
-                         mask)
+        return CoxOracle(self.sizes[k], self.l2, x, offsets, weights, event & mask, last, before, rank, tied, stratum,
+                         by_entry, later, mask, self.power)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -125,7 +135,8 @@ class CoxRegression(RegressionProblem):
         return jnp.zeros_like(known).at[self.order].set(known)
 
 
-def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_], strata: NDArray[Any], ties: Ties,
+def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_], strata: NDArray[Any],
+                  weights: NDArray[np.float64], ties: Ties,
                   entry: NDArray[np.float64] | None) -> tuple[NDArray[Any], ...]:
     """The order of a party's rows by stratum and falling time, and ``last``, ``before`` and so on of the rows in it."""
     order = np.lexsort((~event, -time, strata))  # events first among equal times
@@ -134,11 +145,11 @@ def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_], strata: NDArray[
     group, count = np.cumsum(is_first) - 1, np.diff(np.flatnonzero(np.append(is_first, True)))
     end = np.cumsum(count)
     before = (end - count)[group]
-    deaths = np.bincount(group, weights=event)[group]
+    deaths, weight = (np.bincount(group, weights=of_rows)[group] for of_rows in (event, event * weights[order]))
     rank = np.where(event, (np.arange(len(time)) - before) / np.maximum(deaths, 1), 0.0)
     stratum = np.searchsorted(strata, strata)
     places = [(end - 1)[group].astype(np.int32), before.astype(np.int32), rank if ties == "efron" else 0 * rank,
-              stratum.astype(np.int32)]
+              np.where(event, weight / np.maximum(deaths, 1), 0.0), stratum.astype(np.int32)]
     if entry is not None:
         entry = entry[order]
         by_entry, later = np.lexsort((-entry, strata)), np.empty_like(stratum)
@@ -152,10 +163,10 @@ def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_], strata: NDArray[
 class _Risks(eqx.Module):
     """The weighted sums over the risk set of every event, in the party's order of rows."""
 
-    hazard: Float[Array, " n"]  # exp(x'beta), scaled
+    hazard: Float[Array, " n"]  # w exp(x'beta), scaled
     total: Float[Array, " n"]  # S0 of each event; 1 for other rows
     log_total: Float[Array, " n"]
-    pressure: Float[Array, " n"]  # sum over events of 1/S0 in whose risk set the row is
+    pressure: Float[Array, " n"]  # sum over events of their mean weight / S0 in whose risk set the row is
     log_hazard: Float[Array, " n"]
 
 
@@ -165,26 +176,32 @@ class CoxOracle(RegressionOracle):
     Attributes:
         x: [n, d] features, by falling time, centred and padded.
         offsets: [n] what is added to the log hazard.
+        weights: [n] the weight of each row.
         event: [n] whether a row is an event.
         last: [n] last row of the stratum whose time is not smaller than the row's.
         before: [n] number of rows before the first one of the same stratum and time.
         rank: [n] l/m of an event, otherwise 0.
+        tied: [n] mean weight of the events at the time of an event, otherwise 0.
         stratum: [n] number of rows in strata before.
         by_entry: [n] the rows by stratum and falling entry; None: no row enters late.
         later: [n] number of the rows in this order up to the last one that enters at the row's time, or later.
         mask: [n] which rows are the party's.
+        power: of the weights of the rows' squared scores.
     """
 
     x: Float[Array, "n d"]
     offsets: Float[Array, " n"]
+    weights: Float[Array, " n"]
     event: Bool[Array, " n"]
     last: Int[Array, " n"]
     before: Int[Array, " n"]
     rank: Float[Array, " n"]
+    tied: Float[Array, " n"]
     stratum: Int[Array, " n"]
     by_entry: Int[Array, " n"] | None
     later: Int[Array, " n"] | None
     mask: Bool[Array, " n"]
+    power: int = eqx.field(static=True)
 
     @override
     def mean_value(self, w: Vector) -> Float[Array, ""]:
@@ -193,43 +210,46 @@ class CoxOracle(RegressionOracle):
     @override
     def mean_second_order(self, w: Vector) -> SecondOrder:
         risks = self.risks(w)
-        residual = self.event - risks.hazard * risks.pressure
         means = self._mean_features(risks)
-        hessian = (self.x * (risks.hazard * risks.pressure)[:, None]).T @ self.x - means.T @ means
-        return SecondOrder(self._loss(risks) / self.samples, -(residual @ self.x) / self.samples,
+        hessian = ((self.x * (risks.hazard * risks.pressure)[:, None]).T @ self.x
+                   - (means * self.tied[:, None]).T @ means)
+        return SecondOrder(self._loss(risks) / self.samples, -(self._residuals(risks) @ self.x) / self.samples,
                            hessian / self.samples)
 
     @override
     def fit_sums(self, w: Vector, weights: ScoreWeights | None = None) -> FitSums:
         if weights is not None:
             raise InputError("a Cox model has no leverages of rows")
-        _, gradient, hessian = self.mean_second_order(w)
-        risks = self.risks(w)
-        scores = self._row_scores(risks)
+        loss, gradient, hessian = self.mean_second_order(w)
+        scores = self._row_scores(self.risks(w))
         zero = jnp.zeros((), self.x.dtype)
-        loss = self._loss(risks) / self.samples
-        x = jnp.where(self.mask[:, None], self.x, 0)
+        of_rows = jnp.where(self.mask, self.weights, 0)
         return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples,
-                       self.samples * jnp.outer(gradient, gradient), x.T @ x / self.samples,
-                       RowTerms(2 * loss, zero, -loss, zero), zero + 1)
+                       self.samples * jnp.outer(gradient, gradient),
+                       (self.x * of_rows[:, None]).T @ self.x / self.samples,
+                       RowTerms(2 * loss, zero, -loss, zero), jnp.sum(of_rows) / self.samples)
 
     def answered_columns(self, w: Vector, scores: bool) -> Float[Array, "n c"]:
         """The martingale residuals, and the second derivatives of the loss in the log hazards times the features."""
         risks = self.risks(w)
-        slopes = (self.event - risks.hazard * risks.pressure)[:, None]
+        slopes = self._residuals(risks)[:, None]
         return jnp.concatenate([slopes, self._expected(risks), *([self._row_scores(risks)] if scores else [])], axis=1)
 
     def risks(self, w: Vector) -> _Risks:
         """The sums over the risk sets at ``w``."""
         log_hazard = jnp.where(self.mask, self.x @ w + self.offsets, 0)
         scale = jnp.max(jnp.where(self.mask, log_hazard, -jnp.inf))
-        hazard = jnp.where(self.mask, jnp.exp(log_hazard - scale), 0)
+        hazard = jnp.where(self.mask, self.weights * jnp.exp(log_hazard - scale), 0)
         total = jnp.where(self.event, self._over_risk_set(hazard), 1)
-        inverse = jnp.where(self.event, 1 / total, 0)
+        inverse = jnp.where(self.event, self.tied / total, 0)
         return _Risks(hazard, total, jnp.log(total) + scale, self._back(inverse), log_hazard)
 
     def _loss(self, risks: _Risks) -> Float[Array, ""]:
-        return jnp.sum(jnp.where(self.event, risks.log_total - risks.log_hazard, 0))
+        return jnp.sum(jnp.where(self.event, self.tied * risks.log_total - self.weights * risks.log_hazard, 0))
+
+    def _residuals(self, risks: _Risks) -> Float[Array, " n"]:
+        """The martingale residuals times the weights."""
+        return jnp.where(self.event, self.weights, 0) - risks.hazard * risks.pressure
 
     def _over_risk_set(self, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """For every event the sum over its risk set, with Efron's reduction of the tied events."""
@@ -253,8 +273,12 @@ class CoxOracle(RegressionOracle):
         return jnp.where(self.event[:, None], sums / risks.total[:, None], 0)
 
     def _row_scores(self, risks: _Risks) -> Float[Array, "n d"]:
-        """Each row's part of the gradient: (x_i - mean) at its event minus what the risk sets expect of it."""
-        return self.event_residuals(risks) - self._expected(risks)
+        """Each row's part of the gradient: (x_i - mean) at its event minus what the risk sets expect of it.
+
+        With weights its square has their power, as the part has.
+        """
+        scores = self.weights[:, None] * self.event_residuals(risks) - self._expected(risks)
+        return scores if self.power == 2 else scores / jnp.sqrt(jnp.where(self.mask, self.weights, 1))[:, None]
 
     def event_residuals(self, risks: _Risks) -> Float[Array, "n d"]:
         """Schoenfeld's residuals: the features of each event minus their mean in its risk set; 0 for other rows."""
@@ -262,7 +286,7 @@ class CoxOracle(RegressionOracle):
 
     def _expected(self, risks: _Risks) -> Float[Array, "n d"]:
         """What the risk sets expect of each row's score."""
-        means = jnp.where(self.event[:, None], self._mean_features(risks) / risks.total[:, None], 0)
+        means = self._mean_features(risks) * (self.tied / risks.total)[:, None]
         return risks.hazard[:, None] * (self.x * risks.pressure[:, None] - self._back(means))
 
     def _mean_over_ties(self, means: Float[Array, "n d"]) -> Float[Array, "n d"]:

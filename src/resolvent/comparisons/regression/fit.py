@@ -112,11 +112,12 @@ class Fit:
     def degrees_of_freedom_of_tests(self) -> int | None:
         """Of the t statistics: G - 1 with errors clustered by G sites; n - P with a dispersion or sampling weights.
 
-        None: z statistics.
+        None: z statistics, which a Cox model has with sampling weights as well.
         """
         if self.errors == "clustered":
             return len(self.model.sites) - 1
-        has_t = self.model.weights == "sampling" or (self.model.family is not None and self.model.family.has_dispersion)
+        family = self.model.family
+        has_t = family is not None and (self.model.weights == "sampling" or family.has_dispersion)
         return self.degrees_of_freedom if has_t else None
 
     @property

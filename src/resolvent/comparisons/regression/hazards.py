@@ -23,7 +23,7 @@ Clock: TypeAlias = Literal["km", "rank", "identity", "log"]
 def baseline(fit: Fit) -> "pd.DataFrame":
     r"""The baseline hazard of each site and stratum, of a row whose columns and offset are zero, by Breslow.
 
-    .. math:: H(t) = \sum_{t_i \le t} \frac{d_i}{\sum_{j \in R_i} e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
+    .. math:: H(t) = \sum_{t_i \le t} \frac{w_i}{\sum_{j \in R_i} w_j e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
 
     Returns:
         A row for each time of an event: ``site``, ``stratum``, ``time``, ``hazard`` (H) and ``survival`` (S).
@@ -33,11 +33,14 @@ def baseline(fit: Fit) -> "pd.DataFrame":
     rows, tables = _rows_of_cox(fit), []
     names = np.repeat("", len(rows.y)).astype(object) if rows.strata is None else rows.levels[str(fit.model.strata)]
     sites = np.repeat(np.array(fit.model.sites, object), rows.sizes)
-    risk = np.exp(_linear(fit, rows))
+    weights = np.ones(len(rows.y)) if rows.weights is None else rows.weights
+    risk = weights * np.exp(_linear(fit, rows))
     for site in fit.model.sites:
         for name in np.unique(names[sites == site].astype(str)):
             chosen = (sites == site) & (names == name)
-            times, events = np.unique(rows.y[chosen & _event(rows)], return_counts=True)
+            has_event = chosen & _event(rows)
+            times, place = np.unique(rows.y[has_event], return_inverse=True)
+            events = np.bincount(place, weights=weights[has_event])
             total = _sum_from(rows.y[chosen], risk[chosen], times)
             if rows.entry is not None:
                 total = total - _sum_from(rows.entry[chosen], risk[chosen], times)
@@ -84,6 +87,9 @@ def proportional_hazards(fit: Fit, clock: Clock = "km") -> "pd.DataFrame":
     if clock not in get_args(Clock):
         raise InputError(f"clock={quote(clock)} is not known{alternatives(clock, get_args(Clock))}")
     rows = _rows_of_cox(fit)
+    if rows.weights is not None:
+        raise InputError("the test of proportional hazards takes no weights: fit without frequency_weights "
+                         "and sampling_weights, and test that model")
     with jax.enable_x64(True):
         problem = rows.problem()
         assert isinstance(problem, CoxRegression)

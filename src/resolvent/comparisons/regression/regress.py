@@ -109,9 +109,6 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     if model.strata is not None and model.family is not None:
         raise InputError("strata are of a Cox model, whose label is Surv(time, event): for other families write "
                          f"C({model.strata}) in the formula")
-    if model.weights is not None and model.family is None:
-        raise InputError("a Cox model takes no weights: leave frequency_weights and sampling_weights out, or repeat "
-                         "the rows of a table with counts")
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")

@@ -96,13 +96,14 @@ class RegressionRows:
             l2: weight of half the sum of the squared coefficients, the intercept left out.
         """
         model, penalty = self.model, l2 * self.model.is_penalised
+        power = 2 if model.weights == "sampling" else 1
         if model.family is None:
             return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
-                                 offsets=self.offsets, ties=model.ties, l2=penalty, longest=max(model.site_rows))
+                                 offsets=self.offsets, weights=self.weights, power=power, ties=model.ties, l2=penalty,
+                                 longest=max(model.site_rows))
         regression = SiteIntercepts if model.keeps_intercepts else RowRegression
         return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
-                          power=2 if model.weights == "sampling" else 1, start=model.start, l2=penalty,
-                          block=model.block)
+                          power=power, start=model.start, l2=penalty, block=model.block)
 
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
