@@ -46,6 +46,18 @@ def test_a_plan_waits_for_a_person_and_then_runs_with_the_name_that_it_had(tmp_p
     assert consortium.serve(consortium.job(run="mine-2"))["status"] == "stopped"  # another run is another plan
 
 
+def test_who_decides_about_a_plan_sees_what_the_table_lacks_for_it(tmp_path):
+    """The columns are compared when the plan arrives; the lead hears only that it waits."""
+    consortium = Consortium(tmp_path, {"berlin": {"approval": Approval()}}, text=ONE_METHOD.replace(
+        "label: ill", "label: ill, features: [age, smoker]"))
+    message = consortium.serve()["message"]
+    assert "berlin: refused (waits for approval)" in message
+    assert "berlin: refused (absent column)" not in message
+    (plan,) = Plans(Journal(tmp_path / "berlin" / JOURNAL)).all()
+    assert plan.decision == "waiting"
+    assert "the table of this site does not fit the plan: the table has no column 'smoker'" in plan.reason
+
+
 def test_a_rejected_plan_ends_the_run(tmp_path):
     consortium = waiting(tmp_path, Approval())
     consortium.serve()

@@ -100,8 +100,10 @@ class Plans:
         rule = file.approval
         obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.labels, experiment.presets,
                                                            experiment.total_rounds)
-        plan = next((plan for plan in self.all() if plan.digest == digest), None) or self.receive(
-            digest, lead, run, experiment.text, "; ".join(obstacles), _applies(file))
+        plan = next((plan for plan in self.all() if plan.digest == digest), None)
+        if plan is None:
+            reasons = [*obstacles, *(misfits(file, experiment) if obstacles else ())]
+            plan = self.receive(digest, lead, run, experiment.text, "; ".join(reasons), _applies(file))
         if plan.decision == "waiting":
             if obstacles:
                 raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent site approve "
@@ -109,6 +111,19 @@ class Plans:
             plan = self.decide(digest, "approved", "rule of site.yaml")
         if plan.decision == "rejected":
             raise Refusal(RefusalCode.REJECTED, f"plan {plan.name} was rejected: {plan.reason}")
+
+
+def misfits(file: SiteFile, plan: Plan) -> list[str]:
+    """What the columns of the site's table lack for a plan, for the person who decides; it does not leave the site."""
+    from resolvent.federation.site.read_rows import choose_columns, read_frame  # here: a list of plans needs no table
+
+    names_of = {local: name for name, local in (file.columns or {}).items()}
+    try:
+        names = map(str, read_frame(file, plan.table).columns)
+        choose_columns([names_of.get(name, name) for name in names], plan.table, file.limits)
+    except Refusal as error:
+        return [f"the table of this site does not fit the plan: {error}"]
+    return []
 
 
 def _applies(file: SiteFile) -> dict[str, Any]:
