@@ -170,6 +170,18 @@ def test_value_out_of_range_is_refused_before_any_work(mistake, mine, tmp_path, 
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]  # no run folder, finished or not
 
 
+@pytest.mark.parametrize(("cell", "words"), [("?", r"'\?' in row 4 is not"), ("", "missing")])
+def test_a_table_that_cannot_be_read_is_refused_wherever_it_is_built(cell, words, tmp_path):
+    """Not only by ``check``: a refit, an evaluation and a program build the experiment at once."""
+    rows = [f"{'AB'[k % 2]},{cell if k == 2 else k},{'yn'[k % 3 > 0]}" for k in range(40)]
+    (tmp_path / "visits.csv").write_text("\n".join(["site,age,ill", *rows]))
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"data: {{table: {tmp_path / 'visits.csv'}, party: site, label: ill}}\nmodel: logistic\n"
+                    "solver: {name: GD, learning_rate: 0.1, steps: 1}\nalgorithms: [fedavg]\nrounds: 1\n")
+    with pytest.raises(InputError, match=f"mine.yaml:1: data: .*'age'.*{words}"):
+        ExperimentFile.load(str(file)).build()
+
+
 @pytest.mark.when_changed
 def test_long_values_are_shortened(mine):
     for right, wrong in (("rounds: 3", f"title: {[[1] * 99] * 99}"), ("rounds: 3", f"{'r' * 5000}: 3"),

@@ -125,7 +125,8 @@ class PlanFile(Generic[_Settings]):
                                  "measured: write privacy: {secure_sums: true}, without delta")
             return cls(name, cls._for_secure_sums(part, settings[kind]), data, privacy)
         except InputError as error:
-            raise type(error)(f"{location(str(error))}: {error}") from error
+            error.args = (f"{location(str(error))}: {error}",)
+            raise
 
     @classmethod
     def _for_secure_sums(cls, settings: Any, stated: Mapping[str, Any]) -> Any:

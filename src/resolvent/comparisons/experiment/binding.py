@@ -134,9 +134,11 @@ class Bound:
         except (ValueError, TypeError, KeyError) as error:
             if isinstance(error, InputError) and not self.path:
                 raise
-            message = error.args[0] if error.args else str(error)
-            kind = type(error) if isinstance(error, InputError) else InputError  # missing data stay missing data
-            raise kind(f"{self.path or self.name}: {message}") from error
+            message = f"{self.path or self.name}: {error.args[0] if error.args else error}"
+            if isinstance(error, InputError):  # of its own kind: missing data stay missing data
+                error.args = (message,)
+                raise
+            raise InputError(message) from error
 
     def _build_own_part(self, arguments: Mapping[str, Any]) -> Any:
         """Call a function of the user's own, which may raise anything and return anything."""

@@ -315,7 +315,8 @@ def _at_path(path: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise type(error)(f"{path}: {error}") from error
+        error.args = (f"{path}: {error}",)  # of its own kind: missing data stay missing data
+        raise
 
 
 @contextlib.contextmanager
@@ -324,4 +325,5 @@ def _located(location: Locations) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise type(error)(f"{location(str(error))}: {error}") from error
+        error.args = (f"{location(str(error))}: {error}",)
+        raise

@@ -164,7 +164,8 @@ def _located(file: ExperimentFile) -> Iterator[None]:
         message = str(error)
         if message.startswith(("over", "strategy", "by:")):
             message = f"search.{message}"
-        raise type(error)(f"{file.location(message)}: {message}") from error
+        error.args = (f"{file.location(message)}: {message}",)
+        raise
 
 
 def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMethod]:
