@@ -14,7 +14,7 @@ from resolvent.comparisons.experiment import catalogue
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, references
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
-from resolvent.comparisons.experiment.registry import listings
+from resolvent.comparisons.experiment.registry import listings, registries
 from resolvent.errors import InputError
 from resolvent.problem.solvers import GD
 
@@ -28,7 +28,10 @@ def made():
     for kind, parts in listings().items():
         kinds[kind] = {name: first_line(part) for name, part in parts.items()}
     entries = ",\n".join(json.dumps(entry(*named), ensure_ascii=False) for named in listings()["algorithms"].items())
-    return f'{{"kinds": {json.dumps(kinds, indent=0, ensure_ascii=False)},\n"algorithms": [\n{entries}\n]}}\n'
+    modules = {registry.plural: {name: part.__module__ for name, part in registry.functions.items()}
+               for registry in registries()}
+    return (f'{{"kinds": {json.dumps(kinds, indent=0, ensure_ascii=False)},\n'
+            f'"modules": {json.dumps(modules, indent=0)},\n"algorithms": [\n{entries}\n]}}\n')
 
 
 def entry(name, preset):

@@ -482,6 +482,28 @@ def test_sweep_is_the_runs_of_each_value_with_one_program(problem):
     assert not math.isnan(runs.table["gap"].sum())
 
 
+def test_several_jobs_have_the_results_of_one(problem):
+    """Each trial and each run is the same to the last bit, in double precision also in other threads."""
+    tuned = [rv.tune(fedavg, {"rate": [0.1, 0.3, 0.5, 0.7]}, problem, rounds=2, strategy="grid", seeds=2, jobs=jobs,
+                     scheduler="sequential") for jobs in (1, 3)]
+    assert tuned[0].table.equals(tuned[1].table)
+    reports = []
+    swept = [rv.sweep(fedavg(0.1), problem, rounds=2, learning_rate=[0.1, 0.2, 0.3], jobs=jobs,
+                      progress=lambda *counts: reports.append(counts)) for jobs in (1, 2)]
+    assert [r.digest for r in swept[0].results] == [r.digest for r in swept[1].results]
+    assert reports[-1] == (6, 6)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"strategy": "optuna", "jobs": 2}, "leave jobs out"), ({"trials_at_once": 2, "jobs": 2}, "leave jobs out"),
+    ({"jobs": 0}, "jobs=0"), ({"sheduler": "lanes"}, "not a setting of its runs.*scheduler"),
+    ({"trials_at_once": 2, "memory": "host"}, "leave trials_at_once out"),
+])
+def test_jobs_and_settings_that_a_search_cannot_have_are_refused(problem, settings, message):
+    with pytest.raises(InputError, match=message):
+        rv.tune(fedavg, {"rate": [0.1, 0.2]}, problem, rounds=1, **settings)
+
+
 @pytest.mark.parametrize(("values", "message"), [
     ({"muu": [1]}, "no such number; it has .*solver.learning_rate.*did you mean 'mu'"), ({"mu": 1.0}, "must be a list"),
     ({"mu": [-1.0]}, "mu=-1"), ({}, "name a number of the algorithm"),

@@ -11,6 +11,7 @@ def tune(
     out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
+    jobs: int = 1,
 ) -> None:
     """Choose the hyperparameters of an experiment's methods on validation samples; writes a folder with a page.
 
@@ -33,6 +34,7 @@ def tune(
         out: the folder; default: runs/NAME-tuning.
         resume: continue an interrupted search: finished trials are kept.
         overwrite: replace the content of the folder.
+        jobs: number of trials of a method that run at the same time.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -41,7 +43,7 @@ def tune(
 
     file = ExperimentFile.load(experiment, flat(set))
     with progress_bars("rounds", width=LABEL_WIDTH) as progress:
-        folder, tuned = tune_file(file, out, resume=resume, overwrite=overwrite, progress=progress)
+        folder, tuned = tune_file(file, out, resume=resume, overwrite=overwrite, jobs=jobs, progress=progress)
     name = tuned.criterion.name
     for label, trial in tuned.best.items():
         values = ", ".join(f"{parameter} = {value}" for parameter, value in trial.point.items())

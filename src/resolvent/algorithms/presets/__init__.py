@@ -12,45 +12,41 @@ Every docstring has these paragraphs, which ``resolvent list`` and the site read
 * Communication: the number of models that a party receives (down) and sends (up) in a round, and what it stores.
 * Defaults: the default values and the reasons for them.
 * Use when: the situation for which the method is suited.
+
+The modules are imported when a name is first used: an experiment file needs those of the presets that it names.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from resolvent.algorithms.presets import (
-    asynchronous,
-    automatic,
-    availability,
-    baselines,
-    compression,
-    corrections,
-    fairness,
-    meta,
-    mixing,
-    operators,
-    personal,
-    representations,
-    server,
-    shared,
-    structures,
-)
-from resolvent.algorithms.presets.asynchronous import *
-from resolvent.algorithms.presets.automatic import *
-from resolvent.algorithms.presets.availability import *
-from resolvent.algorithms.presets.baselines import *
-from resolvent.algorithms.presets.compression import *
-from resolvent.algorithms.presets.corrections import *
-from resolvent.algorithms.presets.fairness import *
-from resolvent.algorithms.presets.meta import *
-from resolvent.algorithms.presets.mixing import *
-from resolvent.algorithms.presets.operators import *
-from resolvent.algorithms.presets.personal import *
-from resolvent.algorithms.presets.representations import *
-from resolvent.algorithms.presets.server import *
-from resolvent.algorithms.presets.shared import *
-from resolvent.algorithms.presets.structures import *
+if TYPE_CHECKING:
+    from resolvent.algorithms.presets.asynchronous import *
+    from resolvent.algorithms.presets.automatic import *
+    from resolvent.algorithms.presets.availability import *
+    from resolvent.algorithms.presets.baselines import *
+    from resolvent.algorithms.presets.compression import *
+    from resolvent.algorithms.presets.corrections import *
+    from resolvent.algorithms.presets.fairness import *
+    from resolvent.algorithms.presets.meta import *
+    from resolvent.algorithms.presets.mixing import *
+    from resolvent.algorithms.presets.operators import *
+    from resolvent.algorithms.presets.personal import *
+    from resolvent.algorithms.presets.representations import *
+    from resolvent.algorithms.presets.server import *
+    from resolvent.algorithms.presets.shared import *
+    from resolvent.algorithms.presets.structures import *
 
-# Not for type checkers: mypy reads no names from a sum of lists, and without the list it takes all of those above.
-if not TYPE_CHECKING:
-    __all__ = [name for module in (shared, personal, operators, baselines, corrections, fairness, meta, server,
-                                   automatic, mixing, structures, representations,
-                                   compression, availability, asynchronous) for name in module.__all__]
+_MODULES = ("shared", "personal", "operators", "baselines", "corrections", "fairness", "meta", "server", "automatic",
+            "mixing", "structures", "representations", "compression", "availability", "asynchronous")
+
+if not TYPE_CHECKING:  # for a type checker a module with a __getattr__ has every name
+    def __getattr__(name):
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        modules = [import_module(f"{__name__}.{module}") for module in _MODULES]
+        names = globals()
+        names["__all__"] = [public for module in modules for public in module.__all__]
+        names.update({public: getattr(module, public) for module in modules for public in module.__all__})
+        if name not in names:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return names[name]

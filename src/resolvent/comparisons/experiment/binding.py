@@ -270,12 +270,13 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
     if is_own_part(written):
         part = own_part(written, registry, join_path(path, "name"))
         return replace(bind(part, arguments, path=path, name=written, supplied=registry.supplied), kinds=registry.kinds)
-    name = registry.name_of(written) if isinstance(written, str) else None
-    if name is None:
+    found = registry.find(written) if isinstance(written, str) else None
+    if found is None:
         known = alternatives(str(written), registry.functions, "allowed:")
         raise InputError(f"{join_path(path, 'name')}: there is no {registry.title} {quote(written)}{known}, or "
                          "module:function for your own")
-    return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
+    name, function = found
+    return bind(function, arguments, path=path, name=name, supplied=registry.supplied)
 
 
 def _is_number(value: Any) -> bool:

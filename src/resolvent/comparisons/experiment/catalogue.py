@@ -1,7 +1,7 @@
 """All parts that a file can name, with a line each, and of each preset its source and properties.
 
-``catalogue.json`` has them, so that a list is printed without importing the library; ``tests/catalogue.py`` writes it
-from the parts' docstrings and code, and a test compares.
+``catalogue.json`` has them, so that a list is printed, and a part is found, without importing the library;
+``tests/catalogue.py`` writes it from the parts' docstrings and code, and a test compares.
 """
 
 import json
@@ -28,6 +28,12 @@ def lines() -> Mapping[str, Mapping[str, str]]:
     """Kind -> name of a part -> a line about it. Combinators are a kind of their own."""
     kinds: Mapping[str, Mapping[str, str]] = _content()["kinds"]
     return kinds
+
+
+def modules(kind: str) -> Mapping[str, str]:
+    """Name of a part of a kind -> the module that defines it."""
+    of_kind: Mapping[str, str] = _content()["modules"].get(kind, {})
+    return of_kind
 
 
 def catalogue() -> Sequence[Entry]:

@@ -20,7 +20,6 @@ from resolvent.math import tree
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
-from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1, "folds": 1}
 
@@ -37,6 +36,8 @@ def check_same_data(folder: Path, digest: str, data: FederatedData, advice: str)
         digest: of the samples of the run.
         advice: what to do, for the end of the error.
     """
+    from resolvent.simulator.checkpoint.identity import fingerprint_of  # the checks of a file do not need it
+
     if fingerprint_of(data) != digest:
         raise InputError(f"the data {quote(data.name)} have changed since the run in {folder}, or an earlier version "
                          f"of resolvent ran it: {advice}")

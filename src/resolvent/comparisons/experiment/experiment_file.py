@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
@@ -38,7 +37,6 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.record.systems import VirtualClock
-from resolvent.simulator.task import Task, check_held_out
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]
 
@@ -231,6 +229,9 @@ class ExperimentFile:
         return context
 
     def _build(self) -> Experiment:
+        from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
+        from resolvent.simulator.task import Task, check_held_out  # a file is shown without them
+
         parts: dict[str, Any] = {}
         if "problem" in self.bound.parts:
             parts["problem"] = self.bound.part("problem").build()

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from resolvent.arguments import hints_of
+from resolvent.comparisons.experiment.catalogue import modules
 from resolvent.comparisons.experiment.file_types import file_type, members
 
 _ALGORITHM = "resolvent.algorithms.algorithm.Algorithm"
@@ -73,6 +74,17 @@ class Registry:
         # Classes are abstract or final, so a class from which another one derives is a base.
         bases = {base for part in made.values() if inspect.isclass(part) for base in part.__mro__[1:]}
         return {name: part for name, part in made.items() if part not in bases and _fits_a_file(part, self)}
+
+    def find(self, written: str) -> tuple[str, Callable[..., Any]] | None:
+        """The Python name of the part that a file calls ``written``, and the part; None if there is none.
+
+        Of a part in the catalogue only its own module is imported.
+        """
+        module = modules(self.plural).get(written)
+        name = written if module is not None else self.name_of(written)
+        if name is None:
+            return None
+        return name, self.functions[name] if module is None else getattr(import_module(module), name)
 
     def name_of(self, name: str) -> str | None:
         """The Python name of the part that a file calls ``name``, or None if there is no such part."""

@@ -38,7 +38,7 @@ _TABLE, _PARTIES, _PAGE = "trials.csv", "parties.csv", "tuning.html"
 
 
 def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = False, overwrite: bool = False,
-              progress: ProgressOfSearch | None = None) -> tuple[Path, Tuned]:
+              jobs: int = 1, progress: ProgressOfSearch | None = None) -> tuple[Path, Tuned]:
     """Run the search of an experiment file and write its folder.
 
     The folder has ``trials.csv`` (a row per trial), ``parties.csv`` (the choice of each party, with ``per_site``),
@@ -50,6 +50,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         out: the folder; default: ``runs/NAME-tuning``.
         resume: continue the search in the folder; if there is none, it starts from the beginning.
         overwrite: replace the content of the folder.
+        jobs: number of trials of a method that run at the same time.
         progress: a function that is called with (label, rounds done, rounds in total).
 
     Returns:
@@ -85,8 +86,8 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         data = experiment.data if isinstance(experiment.data, FederatedData) else None
         with file.precision(), _located(file):
             criterion = criterion_of(subject, data, search.by or experiment.decide_by, experiment.metrics)
-            tuned = run_search(search, methods, Subject(subject, data, experiment.participation, experiment.parties),
-                               criterion, rounds=experiment.rounds, folder=folder, identity=_identity(file),
+            tuned = run_search(search, methods, _subject(experiment, subject, data), criterion,
+                               rounds=experiment.rounds, folder=folder, identity=_identity(file), jobs=jobs,
                                progress=progress)
             _write(folder, tuned, settings, experiment.title or file.name)
     return folder, tuned
@@ -122,7 +123,7 @@ class FoldSearch(NamedTuple):
         """
         experiment = self.experiment
         assert isinstance(experiment.model, Model)
-        subject = Subject(experiment.model, data, experiment.participation, experiment.parties)
+        subject = _subject(experiment, experiment.model, data)
         tuned = run_search(self.search, self.methods, subject, self.criterion, rounds=experiment.rounds, folder=folder,
                            identity=self.identity, progress=progress)
         return {label: trial.point for label, trial in tuned.best.items()}
@@ -141,6 +142,10 @@ def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | No
         criterion = criterion_of(experiment.model, experiment.data, search.by or experiment.decide_by,
                                  experiment.metrics)
     return FoldSearch(search, methods, criterion, experiment, _identity(file))
+
+
+def _subject(experiment: Experiment, subject: Model | Problem, data: FederatedData | None) -> Subject:
+    return Subject(subject, data, {"participation": experiment.participation}, experiment.parties)
 
 
 def _identity(file: ExperimentFile) -> str:

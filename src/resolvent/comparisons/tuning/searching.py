@@ -2,17 +2,19 @@
 
 import contextlib
 import math
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.judgement.metrics import GAP, title_of
+from resolvent.comparisons.tuning.jobs import in_jobs
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import Point, Space, beyond
 from resolvent.comparisons.tuning.strategies import check_budgets, run_strategy
@@ -67,12 +69,12 @@ class Subject(NamedTuple):
 
     Attributes:
         data: the samples, or None with a problem.
-        participation: draws the cohort of each round; None: all parties.
+        options: settings of the runs, as of ``simulate``, such as the participation.
     """
 
     model: Model | Problem
     data: FederatedData | None
-    participation: Participation | None
+    options: Mapping[str, Any]
     parties: tuple[str, ...]
 
 
@@ -192,7 +194,7 @@ class Tuned:
 
 
 def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subject, criterion: Criterion, *,
-               rounds: int, folder: Path | None = None, identity: str = "",
+               rounds: int, folder: Path | None = None, identity: str = "", jobs: int = 1,
                progress: ProgressOfSearch | None = None) -> Tuned:
     """Run all trials of all methods.
 
@@ -201,6 +203,7 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
         rounds: rounds of a full trial, unless the settings have their own.
         folder: stores the finished trials and the checkpoints of unfinished ones; a search with the same identity
             resumes from them.
+        jobs: number of trials of a method that run at the same time.
         progress: a function that is called with (label, rounds done, rounds in total).
 
     Raises:
@@ -210,6 +213,9 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
     Warns:
         UserWarning: a chosen value lies at the edge of the values that were tried.
     """
+    if jobs > 1 and (search.strategy == "optuna" or search.trials_at_once > 1):
+        raise InputError(f"jobs={jobs}: Optuna proposes a trial from the results of the earlier ones, and "
+                         "trials_at_once is another way to run several at the same time: leave jobs out")
     check_budgets(search, {label: method.space for label, method in methods.items()})
     rounds = search.rounds or rounds
     files = TrialFiles(None if folder is None else folder / "trials", identity)
@@ -221,7 +227,7 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
             stack.callback(remove_folder, work)
         checkpoints = work / "checkpoints"
         for number, (label, method) in enumerate(methods.items()):
-            runner = _Runner(search, label, method, subject, criterion, rounds, files, progress,
+            runner = _Runner(search, label, method, subject, criterion, rounds, files, progress, jobs,
                              checkpoints / f"{number:02d}" if folder is not None or _continues(search) else None)
             trials[label] = run_strategy(search, Candidates(label, method.space, rounds, criterion.loss), runner.run)
         remove_folder(checkpoints)
@@ -240,12 +246,14 @@ class _Runner:
     """Runs the trials of a method; parts of trials whose readings are stored are not run again."""
 
     def __init__(self, search: Search, label: str, method: TunableMethod, subject: Subject, criterion: Criterion,
-                 rounds: int, files: TrialFiles, progress: ProgressOfSearch | None, checkpoints: Path | None) -> None:
+                 rounds: int, files: TrialFiles, progress: ProgressOfSearch | None, jobs: int,
+                 checkpoints: Path | None) -> None:
         self._search, self._label, self._method, self._subject, self._criterion = (
             search, label, method, subject, criterion)
         self._rounds, self._files, self._progress, self._checkpoints = rounds, files, progress, checkpoints
         self._budget = search.trials_of_a_method * rounds * search.seeds
         self._reached: dict[int, int] = {}  # trial -> rounds
+        self._jobs, self._lock = jobs, threading.Lock()
         # All trials have the same number of rounds between evaluations, so that they share a compiled program.
         self._every = segments(rounds)[0] if _continues(search) else rounds
 
@@ -255,14 +263,21 @@ class _Runner:
         finished = {number: reading for number, reading in readings.items() if reading is not None}
         self._report(finished, rounds)
         algorithms = {number: self._method.make(point) for number, point in trials.items() if number not in finished}
-        for group in groups_of_one_structure(algorithms, self._search.trials_at_once):
+
+        def run_group(group: Mapping[int, Algorithm]) -> None:
             of_seeds = [[(read_result(result, self._criterion, self._subject), result.digest)
                          for result in self._run(group, seed, rounds)] for seed in range(self._search.seeds)]
             for number, of_trial in zip(group, zip(*of_seeds, strict=True), strict=True):
                 of_runs, digests = zip(*of_trial, strict=True)
                 finished[number] = _mean(of_runs)
                 self._files.write(self._label, number, trials[number], rounds, finished[number], digests)
-            self._report(group, rounds)
+            with self._lock:
+                self._report(group, rounds)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusedRepliesWarning)  # such a trial has no score
+            in_jobs([partial(run_group, group)
+                     for group in groups_of_one_structure(algorithms, self._search.trials_at_once)], self._jobs)
         return [finished[number] for number in trials]
 
     def _report(self, numbers: Iterable[int], rounds: int) -> None:
@@ -277,17 +292,14 @@ class _Runner:
             return [self._run_alone(algorithm, number, seed, rounds) for number, algorithm in algorithms.items()]
         return simulate_together(
             list(algorithms.values()), self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
-            participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
-            name=self._label)
+            **self._subject.options, evaluate_every=self._every, metrics=self._criterion.metrics, name=self._label)
 
     def _run_alone(self, algorithm: Algorithm, number: int, seed: int, rounds: int) -> Result:
         folder = None if self._checkpoints is None else self._checkpoints / f"{number:04d}-{seed}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnusedRepliesWarning)  # such a trial has no score
-            result = simulate(
-                algorithm, self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
-                participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
-                name=self._label, progress=False, checkpoint=folder, resume=folder is not None)
+        result = simulate(
+            algorithm, self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
+            **self._subject.options, evaluate_every=self._every, metrics=self._criterion.metrics, name=self._label,
+            progress=False, checkpoint=folder, resume=folder is not None)
         if folder is not None and rounds == self._rounds:
             remove_folder(folder)
         return result

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.arguments import checked
 from resolvent.comparisons.judgement.metrics import GAP
+from resolvent.comparisons.tuning.jobs import RUN_OPTIONS, in_jobs
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -24,12 +26,6 @@ from resolvent.simulator.together import groups_of_one_structure, simulate_toget
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-# The settings of a run; the others belong to one run only.
-_OPTIONS = [name for name, parameter in inspect.signature(simulate).parameters.items()
-            if parameter.kind == parameter.KEYWORD_ONLY
-            and name not in ("rounds", "checkpoint", "resume", "on_evaluation", "progress", "name")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +82,7 @@ def sweep(
     progress: bool | Progress = True,
     over: Mapping[str, Any] | None = None,
     trials_at_once: int = 1,
+    jobs: int = 1,
     **values: Any,
 ) -> Sweep:
     """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
@@ -104,6 +101,7 @@ def sweep(
             that have the name of an argument of ``simulate``.
         trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators. Such runs
             have a seed, a participation, metrics and ``evaluate_every``, and no other setting of ``simulate``.
+        jobs: number of runs at the same time, in threads; for small models, which leave cores idle.
         values: the values of each field, by name; and settings of ``simulate`` that all runs have: seed, start,
             participation, evaluate_every, diagnostics, metrics, clock, scheduler, memory, evaluate_parties, privacy.
 
@@ -121,7 +119,7 @@ def sweep(
         >>> runs.table.columns.tolist(), len(runs.results)
         (['mu', 'gap'], 3)
     """
-    options = {name: values.pop(name) for name in _OPTIONS if name in values}
+    options = {name: values.pop(name) for name in RUN_OPTIONS if name in values}
     lists = {**(over or {}), **values}
     if not lists:
         raise InputError("sweep: name a number of the algorithm and its values, such as mu=[0, 0.1, 1]; it has "
@@ -133,9 +131,18 @@ def sweep(
     algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
     with progress_bar(progress, "sweep", rounds * len(points)) as report:
         if trials_at_once == 1:
-            return Sweep(points, [
-                simulate(a, model, data, rounds=rounds, progress=_progress_of_run(report, number, len(points)),
-                         **options) for number, a in enumerate(algorithms)])
+            done = [0] * len(points)
+
+            def run(number: int, algorithm: Algorithm) -> Result:
+                def of_run(rounds_done: int, total: int) -> None:
+                    done[number] = rounds_done
+                    report(sum(done), total * len(points))
+
+                return simulate(algorithm, model, data, rounds=rounds, progress=of_run, **options)
+
+            return Sweep(points, in_jobs([partial(run, number, a) for number, a in enumerate(algorithms)], jobs))
+        if jobs > 1:
+            raise InputError("jobs and trials_at_once are two ways to run several at the same time: leave one out")
         for name in options.keys() - inspect.signature(simulate_together).parameters.keys():
             raise InputError(f"sweep({name}={quote(options[name])}) is for runs one after the other: leave "
                              "trials_at_once out")
@@ -145,11 +152,6 @@ def sweep(
             results |= zip(group, together, strict=True)
             report(rounds * len(results), rounds * len(points))
     return Sweep(points, [results[number] for number in range(len(points))])
-
-
-def _progress_of_run(report: Progress, number: int, runs: int) -> Progress:
-    """The progress of one run as that of all runs, of which ``number`` are done."""
-    return lambda done, total: report(number * total + done, runs * total)
 
 
 def with_values(algorithm: Algorithm, point: Point) -> Algorithm:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
 from resolvent.comparisons.judgement.metrics import GAP
+from resolvent.comparisons.tuning.jobs import check_options
 from resolvent.comparisons.tuning.searching import (
     Criterion,
     ProgressOfSearch,
@@ -30,6 +30,7 @@ from resolvent.simulator.record.progress import progress_bars
 Make = Callable[..., Algorithm]
 Over = Mapping[str, Sequence[Any] | Mapping[str, Any]]
 _LABEL = "run"
+_OPTIONS = ("participation", "start", "clock", "scheduler", "memory", "evaluate_parties")  # others are of the search
 
 
 def tune(
@@ -45,14 +46,15 @@ def tune(
     seed: int = 0,
     by: str | None = None,
     per_site: bool = False,
-    participation: Participation | None = None,
     sampler: Literal["tpe", "gp", "cmaes", "random"] = "tpe",
     pruner: Literal["none", "median", "halving", "hyperband"] = "none",
     reduction: int = 3,
     equal_budget: bool = True,
     trials_at_once: int = 1,
     folder: Path | str | None = None,
+    jobs: int = 1,
     progress: bool | ProgressOfSearch | None = None,
+    **options: Any,
 ) -> Tuned:
     """Choose the hyperparameters of one or several algorithms by their results on validation samples.
 
@@ -77,7 +79,6 @@ def tune(
             optimum is known, the optimality gap.
         per_site: whether each party also chooses a trial by its own validation samples; ``Tuned.best_of_parties`` has
             the choices.
-        participation: which parties take part in a round; default: all.
         sampler: for optuna: ``tpe``, ``gp`` (Gaussian process), ``cmaes`` or ``random``.
         pruner: for optuna: ``none``, ``median``, ``halving`` or ``hyperband``; stops a trial that is worse than others
             at the same round.
@@ -86,8 +87,11 @@ def tune(
         equal_budget: refuse a grid that has more combinations for one method than for another.
         trials_at_once: number of trials that run side by side in one compiled call, see ``Search``; for accelerators.
         folder: stores finished trials; the same call with the same folder resumes an interrupted search.
+        jobs: number of trials of a method at the same time, in threads; for small models, which leave cores idle.
         progress: show progress on the terminal; or a function that is called with (label, rounds done, rounds in
             total).
+        options: settings of ``simulate`` that all runs have: participation, start, clock, scheduler, memory,
+            evaluate_parties.
 
     Returns:
         The trials, and for each method the best ones.
@@ -102,6 +106,9 @@ def tune(
         >>> len(tuned.table), sorted(tuned.point)
         (3, ['rate'])
     """
+    check_options("tune", options, _OPTIONS)
+    if trials_at_once > 1 and (others := [name for name in options if name != "participation"]):
+        raise InputError(f"tune({others[0]}=...) is for trials one after the other: leave trials_at_once out")
     makes: Mapping[str, Make] = make if isinstance(make, Mapping) else {_LABEL: make}
     spaces: Mapping[str, Any] = over if isinstance(make, Mapping) else {_LABEL: over}
     if missing := [label for label in makes if label not in spaces and "*" not in spaces]:
@@ -114,12 +121,12 @@ def tune(
                for label, f in makes.items()}
     parties = tuple(data.parties) if data is not None else tuple(
         f"party {k}" for k in range(model.parties if isinstance(model, Problem) else 0))
-    subject = (search, rounds, data, model, participation, digest_of_code((makes, model, participation)))
+    subject = (search, rounds, data, model, options, digest_of_code((makes, model, options)))
     identity = hashlib.sha256("".join(describe(subject)).encode()).hexdigest()
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:
-        return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
-                          rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
+        return run_search(search, methods, Subject(model, data, options, parties), criterion_of(model, data, by),
+                          rounds=rounds, folder=None if folder is None else Path(folder), identity=identity, jobs=jobs,
                           progress=report)
 
 
