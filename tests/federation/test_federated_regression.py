@@ -49,6 +49,8 @@ REGRESSIONS = {
     "sampling weights, clustered": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "clustered"},
     "frequency weights": {"formula": "ill ~ age + sex", "frequency_weights": "grade", "site": "fixed"},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},
+    "ordinal": {"formula": "grade ~ age", "family": "ordinal"},
+    "zero inflated": {"formula": "visits ~ age", "family": "zero_inflated_poisson"},
 }
 
 

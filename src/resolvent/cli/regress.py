@@ -18,8 +18,9 @@ def regress(
     *,
     formula: OptionalText = None,
     party: OptionalText = None,
-    family: Annotated[Literal["gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
-                              "cox"] | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
+    family: Annotated[Literal["gaussian", "binomial", "multinomial", "ordinal", "poisson", "quasi_poisson",
+                              "zero_inflated_poisson", "negative_binomial", "gamma", "cox"] | None,
+                      tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
     set: Changes = (),
     out: OptionalPath = None,
     overwrite: bool = False,
@@ -40,14 +41,14 @@ def regress(
         formula: such as "ill ~ age + C(ward) + age:sex", or "Surv(days, died) ~ age" for times to an event. Text
             columns are categories; C(column) makes a number one.
         party: the column that names the site.
-        family: distribution of the label: gaussian, binomial, multinomial, poisson, negative_binomial, gamma or cox;
-            default: from the label, where it is certain.
+        family: distribution of the label: gaussian, binomial, multinomial, ordinal, poisson, quasi_poisson,
+            zero_inflated_poisson, negative_binomial, gamma or cox; default: from the label, where it is certain.
         set: other settings: regression.errors=robust for standard errors that hold with a wrong variance (HC1; or HC0,
             HC2, HC3), or clustered, by site; level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
-            exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; site=fixed for an
-            intercept of each site's own; tests=[C(ward)] for joint tests and contrasts; data.separator, data.decimal
-            and data.encoding of a text file; data.missing=[?,-999] for cells without a value, data.text=[icd] for
-            columns that are categories.
+            exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; order=[low,high] of an
+            ordinal label; site=fixed for an intercept of each site's own; tests=[C(ward)] for joint tests and
+            contrasts; data.separator, data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells
+            without a value, data.text=[icd] for columns that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.

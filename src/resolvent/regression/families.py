@@ -1,14 +1,15 @@
 """Families of generalised linear models: the loss of a row as a function of its linear predictors.
 
 A row has C linear predictors eta (one, or one for each class but the first), and a family may have further parameters,
-such as the dispersion of the negative binomial distribution. Losses are negative log-likelihoods without the terms that
-depend on the labels alone; derivatives come from automatic differentiation.
+such as the dispersion of the negative binomial distribution, or the thresholds between ordered classes. Losses are
+negative log-likelihoods without the terms that depend on the labels alone; derivatives come from automatic
+differentiation.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -16,6 +17,8 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, xlogy
 from jaxtyping import Array, Float
 from typing_extensions import override
+
+Labels: TypeAlias = Literal["any", "positive", "count", "classes"]
 
 _MANY = 1e3  # from which 1/alpha on Stirling's series is exact to rounding
 _NO_MEAN = 1e-6  # the mean with which a fit on the logarithm begins if all labels are zero
@@ -43,24 +46,33 @@ class Family(eqx.Module):
     Attributes:
         name: its name, as users write it.
         effect: what the exponential of a coefficient is; None: nothing.
+        labels: what the labels are.
         is_logarithmic: whether the linear predictor is the logarithm of the mean.
         has_dispersion: whether the variance has a factor that is estimated from Pearson's statistic.
-        extra: the names of parameters that are not coefficients.
+        has_likelihood: whether there is a distribution, and not the variance only.
+        has_thresholds: whether further parameters take the place of the intercept.
     """
 
     name: ClassVar[str]
     effect: ClassVar[str | None]
+    labels: ClassVar[Labels] = "any"
     is_logarithmic: ClassVar[bool] = False
     has_dispersion: ClassVar[bool] = False
-    extra: ClassVar[tuple[str, ...]] = ()
+    has_likelihood: ClassVar[bool] = True
+    has_thresholds: ClassVar[bool] = False
 
     @property
     def predictors(self) -> int:
         """C, the number of linear predictors of a row."""
         return 1
 
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The names of the E parameters that are not coefficients."""
+        return ()
+
     @abstractmethod
-    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+    def loss(self, z: Float[Array, " C+E"], y: Float[Array, ""]) -> Float[Array, ""]:
         """The negative log-likelihood of a row, from its linear predictors and the further parameters."""
 
     def information(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, "C C"]:
@@ -68,7 +80,7 @@ class Family(eqx.Module):
         second: Array = jax.hessian(self.loss)(z, y)
         return second
 
-    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+    def mean(self, z: Float[Array, " C+E"]) -> Float[Array, " K"]:
         """The mean label of a row; for classes the probability of each, that of the first left out if there are two."""
         return jnp.exp(z[:1]) if self.is_logarithmic else z[:1]
 
@@ -83,6 +95,14 @@ class Family(eqx.Module):
     def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
         """The linear predictors whose mean label is ``mean``, from which the fit begins."""
         return mean
+
+    def start_extra(self, counts: Float[Array, " K"]) -> Float[Array, " E"]:
+        """The further parameters from which the fit begins.
+
+        Args:
+            counts: rows of each class; empty without classes.
+        """
+        return jnp.zeros(len(self.extra))
 
 
 class Gaussian(Family):
@@ -113,6 +133,7 @@ class Binomial(Family):
 
     name: ClassVar[str] = "binomial"
     effect: ClassVar[str | None] = "odds ratio"
+    labels: ClassVar[Labels] = "classes"
 
     @override
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
@@ -141,6 +162,7 @@ class Multinomial(Family):
 
     name: ClassVar[str] = "multinomial"
     effect: ClassVar[str | None] = "odds ratio"
+    labels: ClassVar[Labels] = "classes"
     classes: int = eqx.field(static=True)
 
     @property
@@ -168,6 +190,7 @@ class Poisson(Family):
 
     name: ClassVar[str] = "poisson"
     effect: ClassVar[str | None] = "rate ratio"
+    labels: ClassVar[Labels] = "count"
     is_logarithmic: ClassVar[bool] = True
 
     @override
@@ -184,13 +207,108 @@ class Poisson(Family):
         return _log_mean(mean)
 
 
+class QuasiPoisson(Poisson):
+    """Counts whose variance is a multiple of the mean: Poisson's estimates, with an estimated dispersion."""
+
+    name: ClassVar[str] = "quasi_poisson"
+    has_dispersion: ClassVar[bool] = True
+    has_likelihood: ClassVar[bool] = False
+
+
+class ZeroInflatedPoisson(Poisson):
+    r"""Counts that are zero with the probability pi, and otherwise Poisson's; the logit of pi is estimated as well.
+
+    .. math:: P(0) = \pi + (1 - \pi) e^{-\mu}, \qquad P(y) = (1 - \pi) e^{-\mu} \mu^y / y!
+
+    Source: Lambert, *Zero-inflated Poisson regression*, 1992.
+    """
+
+    name: ClassVar[str] = "zero_inflated_poisson"
+
+    @property
+    @override
+    def extra(self) -> tuple[str, ...]:
+        return ("logit_zero",)
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        always, not_always = -jax.nn.softplus(-z[1]), -jax.nn.softplus(z[1])
+        zero = -jnp.logaddexp(always, not_always - jnp.exp(z[0]))
+        return jnp.where(y == 0, zero, super().loss(z, y) - not_always)
+
+    @override
+    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+        return jax.nn.sigmoid(-z[1:]) * jnp.exp(z[:1])
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        """The deviance is -2 log-likelihood: the saturated model has no single pi."""
+        likelihood, mean = -self.loss(z, y) - gammaln(y + 1), self.mean(z)[0]
+        variance = mean * (1 + jax.nn.sigmoid(z[1]) * jnp.exp(z[0]))
+        return RowTerms(-2 * likelihood, (y - mean)**2 / variance, likelihood, jnp.zeros_like(y))
+
+
+class Ordinal(Family):
+    r"""Ordered labels 0, ..., K-1 with proportional odds: logit P(y <= j) = theta_j - eta.
+
+    The thresholds theta_0 < ... < theta_{K-2} are further parameters. A positive coefficient makes later classes more
+    probable. At thresholds in another order the loss is not finite.
+
+    Source: McCullagh, *Regression models for ordinal data*, 1980.
+
+    Attributes:
+        classes: K, at least 2.
+    """
+
+    name: ClassVar[str] = "ordinal"
+    effect: ClassVar[str | None] = "odds ratio"
+    labels: ClassVar[Labels] = "classes"
+    has_thresholds: ClassVar[bool] = True
+    classes: int = eqx.field(static=True)
+
+    @property
+    @override
+    def extra(self) -> tuple[str, ...]:
+        return tuple(f"threshold {j}" for j in range(1, self.classes))
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        """With a and b the ends of the class, log(s(b) - s(a)) = log s(b) + log s(-a) + log(1 - e^(a - b))."""
+        label, zero = y.astype(int), jnp.zeros(1, z.dtype)
+        is_first, is_last = label == 0, label == self.classes - 1
+        low, high = (jnp.concatenate(ends)[label] - z[0] for ends in ((zero, z[1:]), (z[1:], zero)))
+        width = jnp.where(is_first | is_last, 1, high - low)
+        middle = jnp.where(is_first | is_last, 0, jnp.log(-jnp.expm1(-width)))
+        return (jnp.where(is_last, 0, jax.nn.softplus(-high)) + jnp.where(is_first, 0, jax.nn.softplus(low)) - middle)
+
+    @override
+    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+        below = jnp.concatenate([jnp.zeros(1, z.dtype), jax.nn.sigmoid(z[1:] - z[0]), jnp.ones(1, z.dtype)])
+        return jnp.diff(below)
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        loss, p = self.loss(z, y), self.mean(z)[y.astype(int)]
+        return RowTerms(2 * loss, 1 / p - 1, -loss, jnp.zeros_like(y))
+
+    @override
+    def start_extra(self, counts: Float[Array, " K"]) -> Float[Array, " E"]:
+        below = jnp.cumsum(counts)[:-1] / jnp.sum(counts)
+        return jnp.log(below) - jnp.log1p(-below)
+
+
 class NegativeBinomial(Family):
     """Counts with variance mean + alpha mean^2 and the logarithm as link; log(alpha) is estimated as well."""
 
     name: ClassVar[str] = "negative_binomial"
     effect: ClassVar[str | None] = "rate ratio"
+    labels: ClassVar[Labels] = "count"
     is_logarithmic: ClassVar[bool] = True
-    extra: ClassVar[tuple[str, ...]] = ("log_alpha",)
+
+    @property
+    @override
+    def extra(self) -> tuple[str, ...]:
+        return ("log_alpha",)
 
     @override
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
@@ -225,6 +343,7 @@ class Gamma(Family):
 
     name: ClassVar[str] = "gamma"
     effect: ClassVar[str | None] = "ratio of means"
+    labels: ClassVar[Labels] = "positive"
     is_logarithmic: ClassVar[bool] = True
     has_dispersion: ClassVar[bool] = True
 
@@ -260,4 +379,5 @@ def _log_mean(mean: Float[Array, " C"]) -> Float[Array, " C"]:
 
 
 FAMILIES: Mapping[str, type[Family]] = {
-    family.name: family for family in (Gaussian, Binomial, Poisson, NegativeBinomial, Gamma)}
+    family.name: family for family in (Gaussian, Binomial, Multinomial, Ordinal, Poisson, QuasiPoisson,
+                                       ZeroInflatedPoisson, NegativeBinomial, Gamma)}

@@ -362,8 +362,7 @@ class RowsOracle(RegressionOracle):
 
     def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
         """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
-        weights = b.weighted(weights)
-        unit = jnp.ones((len(b.y), 1), b.x.dtype)
-        sides = [b.x if i < self.family.predictors else unit for i in range(weights.shape[1])]
-        return jnp.block([[(left * weights[:, i, j, None]).T @ right for j, right in enumerate(sides)]
-                          for i, left in enumerate(sides)])
+        weights, c = b.weighted(weights), self.family.predictors
+        blocks = [[*((b.x * weights[:, i, j, None]).T @ b.x for j in range(c)), b.x.T @ weights[:, i, c:]]
+                  for i in range(c)]
+        return jnp.block([*blocks, [*(weights[:, c:, j].T @ b.x for j in range(c)), weights[:, c:, c:].sum(0)]])

@@ -12,7 +12,7 @@ from resolvent.errors import InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.regression.families import Family, Gaussian
+from resolvent.regression.families import Family, Gaussian, ZeroInflatedPoisson
 from resolvent.regression.objective import LikelihoodProblem, RowRegression
 
 _STEPS = 50  # of Newton's method for a party's intercept
@@ -24,7 +24,11 @@ class ScaledGaussian(Gaussian):
 
     name: ClassVar[str] = "gaussian"
     has_dispersion: ClassVar[bool] = False
-    extra: ClassVar[tuple[str, ...]] = ("log_sigma",)
+
+    @property
+    @override
+    def extra(self) -> tuple[str, ...]:
+        return ("log_sigma",)
 
     @override
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
@@ -52,7 +56,7 @@ class RandomIntercept(LikelihoodProblem):
     longest: int = eqx.field(static=True)
 
     def __init__(self, rows: RowRegression, start: Any) -> None:
-        if rows.family.predictors != 1 or rows.family.has_dispersion:
+        if rows.family.predictors != 1 or rows.family.has_dispersion or isinstance(rows.family, ZeroInflatedPoisson):
             raise InputError("a random intercept needs one linear predictor and a likelihood whose dispersion is a "
                              f"parameter, which {rows.family.name} does not have: use gaussian, binomial, poisson or "
                              "negative_binomial")

@@ -207,11 +207,12 @@ def _check_regression(file: "RegressionFile") -> DataCheck:
     """Check the table of a regression, which leaves rows with missing values out, and has no test rows and no limit of
     levels for a column.
     """
+    from resolvent.comparisons.regression.agreement import CLASS_FAMILIES
     from resolvent.comparisons.regression.formula import parse_formula
     from resolvent.comparisons.regression.regress import check_rows
 
     response = parse_formula(file.settings.formula).response
-    refusal, is_number = "", file.settings.family not in ("auto", "binomial", "multinomial") or bool(response.event)
+    refusal, is_number = "", file.settings.family not in ("auto", *CLASS_FAMILIES) or bool(response.event)
     try:
         model = file.read_rows().model
         is_number = not model.classes

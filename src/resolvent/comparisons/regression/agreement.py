@@ -24,6 +24,7 @@ from resolvent.tables.cells import (
     check_spellings,
     level_mistakes,
     missing_advice,
+    text_of_value,
     yaml_name,
 )
 from resolvent.tables.party_tables import natural_order
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LabelKind = Literal["classes", "integer", "decimal", "time"]
-_CLASS_FAMILIES = ("binomial", "multinomial")
+CLASS_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.labels == "classes")
+_COUNT_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.labels == "count")
 _FEW_VALUES = 2  # numbers with as many different values can be classes
 
 
@@ -124,7 +126,7 @@ def _describe_label(frame: "pd.DataFrame", formula: Formula,
     label = frame[formula.response.label]
     if formula.response.event is not None:
         return "time", _count_levels(frame[formula.response.event]), 0.0
-    if is_category(label) or label.dtype == bool or settings.family in _CLASS_FAMILIES:
+    if is_category(label) or label.dtype == bool or settings.family in CLASS_FAMILIES:
         return "classes", _count_levels(label), 0.0
     values = numbers_of(label, "any")
     could_be_classes = settings.family == "auto" and label.nunique() <= _FEW_VALUES
@@ -162,12 +164,14 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
         raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: set text: "
                          f"[{yaml_name(name)}] in the data of the file if it has classes, or convert it")
     family = _family(formula, settings, reports)
-    if family in ("poisson", "negative_binomial") and not any(report.total for report in reports.values()):
+    if family in _COUNT_FAMILIES and not any(report.total for report in reports.values()):
         raise InputError(f"the label {quote(name)} is 0 in all complete rows: there is nothing to explain")
     counts = sum((Counter(report.classes) for report in reports.values()), Counter[str]())
     classes = {}
-    if family in _CLASS_FAMILIES:
+    if family in CLASS_FAMILIES:
         order = _ordered(name, [report.classes for report in reports.values()], settings)
+        if family == "ordinal":
+            order = _in_given_order(name, order, settings)
         if len(order) < 2 or (family == "binomial" and len(order) > 2):
             raise InputError(f"{quote(name)} has {len(order)} different values, and family={family} needs "
                              + ("2: use multinomial" if len(order) > 2 else "at least 2"))
@@ -205,6 +209,10 @@ def level_names(column: "pd.Series[Any]") -> "pd.Series[str]":
 
     if pd.api.types.is_float_dtype(column) and np.isfinite(column).all() and not np.any(column % 1):
         column = column.astype(np.int64)
+    if isinstance(column.dtype, np.dtype) and column.dtype != object:  # the name of each value is written once
+        codes, values = pd.factorize(column)
+        names = pd.Series(values, name=column.name).astype(str).take(codes)
+        return names.set_axis(column.index)
     return column.astype(str)
 
 
@@ -212,7 +220,7 @@ def _count_levels(column: "pd.Series[Any]") -> dict[str, int]:
     """Level -> number of rows, in natural order, or in that of the column's categories."""
     import pandas as pd
 
-    counts = Counter(level_names(column))
+    counts = Counter({str(name): int(rows) for name, rows in level_names(column).value_counts().items()})
     if isinstance(column.dtype, pd.CategoricalDtype):
         return {str(level): counts[str(level)] for level in column.cat.categories}
     return {level: counts[level] for level in sorted(counts, key=natural_order)}
@@ -228,6 +236,25 @@ def _ordered(name: str, counts: list[Mapping[str, int]], settings: RegressionSet
         joined = sorted(observed, key=natural_order)
     base = settings.references.get(name)
     return joined if base is None else sorted(joined, key=lambda level: level != str(base))
+
+
+def _in_given_order(name: str, classes: Sequence[str], settings: RegressionSettings) -> list[str]:
+    """The classes of an ordinal label, from the lowest."""
+    shown = ", ".join(map(quote, classes[:4]))
+    if name in settings.references:
+        raise InputError(f"reference={{{quote(name)}: ...}}: an ordinal label has no base level, but an order: set "
+                         f"order to its classes from the lowest, such as [{shown}]")
+    if settings.order is None:
+        try:
+            return sorted(classes, key=float)
+        except ValueError as error:
+            raise InputError(f"the classes of {quote(name)} are {shown}, whose order is not certain: set order to "
+                             "all of them from the lowest") from error
+    order = [text_of_value(value) for value in settings.order]
+    if sorted(order) != sorted(classes):
+        raise InputError(f"order has {', '.join(map(quote, order))}, and {quote(name)} has the classes {shown}: "
+                         "name each of them once, from the lowest")
+    return order
 
 
 def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSettings) -> tuple[str, str]:
@@ -321,4 +348,4 @@ def _family(formula: Formula, settings: RegressionSettings, reports: Mapping[str
     if any(report.label == "decimal" for report in reports.values()):
         return "gaussian"
     raise InputError(f"{quote(response.label)} has whole numbers, which can be counts, amounts or classes: set family= "
-                     "to poisson, negative_binomial, gaussian or multinomial")
+                     "to poisson, negative_binomial, gaussian, ordinal or multinomial")

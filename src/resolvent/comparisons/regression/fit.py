@@ -121,9 +121,14 @@ class Fit:
         return self.degrees_of_freedom if has_t else None
 
     @property
+    def has_likelihood(self) -> bool:
+        """Whether there is a likelihood: not with sampling weights, nor if the family has a variance only."""
+        return self.model.weights != "sampling" and (self.model.family is None or self.model.family.has_likelihood)
+
+    @property
     def log_likelihood(self) -> float:
-        """The log-likelihood; for Cox the partial one. NaN with sampling weights, which have none."""
-        if self.model.weights == "sampling":
+        """The log-likelihood; for Cox the partial one. NaN with sampling weights and ``quasi_poisson``, without one."""
+        if not self.has_likelihood:
             return float("nan")
         if self.model.family is None:
             return float(self.sums.terms.likelihood)
@@ -226,7 +231,7 @@ class Fit:
         return {"formula": self.model.formula, "family": self.family, "rows": self.count, **weights,
                 "sites": len(self.model.sites), "rounds": self.rounds, "converged": self.has_converged,
                 "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
-                **(likelihood if self.model.weights != "sampling" else {}), "findings": list(self.findings)}
+                **(likelihood if self.has_likelihood else {}), "findings": list(self.findings)}
 
 
 def rows_of(fit: Fit) -> RegressionRows:

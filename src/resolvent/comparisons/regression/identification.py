@@ -110,7 +110,7 @@ def identify(model: RegressionModel, sums: FitSums, l2: float = 0.0) -> Identifi
         gram = sums.gram + rows * l2 * np.diag(model.is_penalised)
         sums = sums._replace(gram=gram, information=gram, gradient=0 * sums.gradient)
     parts = directions_of(sums, rows)
-    has_no_limit = parts.separated & np.isin(names, model.extra)
+    has_no_limit = parts.separated & np.isin(names, [] if model.has_baseline else model.extra)
     constant = _constant(model, np.asarray(sums.gram)) & parts.collinear
     cases = ((parts.absent, _constant_at_sites if model.has_baseline else _without_rows),
              (constant, _constant_everywhere), (parts.collinear & ~constant, _collinear),
@@ -203,8 +203,8 @@ def _separated(names: list[str]) -> str:
 
 
 def _no_overdispersion(names: list[str]) -> str:
-    return (f"No overdispersion: the counts vary no more than Poisson counts, so that {_list(names)} has no finite "
-            "estimate. The Poisson family has the same estimates: set family=poisson.")
+    return (f"No overdispersion: the counts vary no more than Poisson counts, and no more of them are zero, so that "
+            f"{_list(names)} has no finite estimate. The Poisson family has the same estimates: set family=poisson.")
 
 
 def _are(names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.agreement import RowsAgreement
 from resolvent.comparisons.regression.settings import RegressionSettings, Weights
 from resolvent.regression.cox import Ties
-from resolvent.regression.families import FAMILIES, Family, Multinomial
+from resolvent.regression.families import FAMILIES, Family
 from resolvent.tables.cells import CellRules, Code
 
 _BLOCK = 2048  # rows that are computed at a time, at most
@@ -67,9 +68,9 @@ class RegressionModel:
         """The distribution of the label; None: times to an event (Cox)."""
         if self.family_name == "cox":
             return None
-        if self.family_name == "multinomial":
-            return Multinomial(len(self.classes))
-        return FAMILIES[self.family_name]()
+        family: type[Any] = FAMILIES[self.family_name]
+        found: Family = family(len(self.classes)) if "classes" in family.__dataclass_fields__ else family()
+        return found
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -96,8 +97,8 @@ class RegressionModel:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a baseline of each site takes the place of the intercept."""
-        return self.family is None or self.keeps_intercepts
+        """Whether a baseline of each site, or thresholds, take the place of the intercept."""
+        return self.family is None or self.keeps_intercepts or self.family.has_thresholds
 
     @property
     def kept(self) -> int:
@@ -120,6 +121,8 @@ class RegressionModel:
             else:
                 predictors = np.asarray(family.start(jnp.array([self.mean])))
             start[first:d * family.predictors:d] = predictors - self.offset
+        if self.extra and family is not None:
+            start[-len(self.extra):] = np.asarray(family.start_extra(jnp.array(self.counts, float)))
         return start
 
     @property

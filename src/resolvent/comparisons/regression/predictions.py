@@ -73,21 +73,30 @@ class Predictor:
         family, d = self.model.family, x.shape[1]
         predictors = 1 if family is None else family.predictors
         beta = self.estimates[:d * predictors].reshape(predictors, d)
-        covariance = self.covariance[:d * predictors, :d * predictors].reshape(predictors, d, predictors, d)
         eta = x @ beta.T + offsets[:, None]
-        variance = np.einsum("nj,ajbk,nk->nab", x, covariance, x)
+        of_beta, across, of_extra = (self.covariance[rows, columns] for rows, columns in (
+            (slice(beta.size), slice(beta.size)), (slice(beta.size), slice(beta.size, None)),
+            (slice(beta.size, None), slice(beta.size, None))))
+        # The parameters of each row, its linear predictors and the further ones, and their variance.
+        z = np.concatenate([eta, np.broadcast_to(self.estimates[beta.size:], (len(x), len(of_extra)))], axis=1)
+        variance = np.einsum("nj,ajbk,nk->nab", x, of_beta.reshape(predictors, d, predictors, d), x)
+        across = np.einsum("nj,aje->nae", x, across.reshape(predictors, d, -1))
+        variance = np.block([[variance, across], [across.transpose(0, 2, 1),
+                                                  np.broadcast_to(of_extra, (len(x), *of_extra.shape))]])
         law = stats.norm() if self.freedom is None else stats.t(self.freedom)
         quantile = float(law.ppf((1 + self.level) / 2))
-        half = quantile * np.sqrt(np.einsum("naa->na", variance))
+        half = quantile * np.sqrt(np.einsum("naa->na", variance))[:, :predictors]
         names = [f" {name}" for name in self.model.classes[1:]] if predictors > 1 else [""]
         if scale == "link":
             values, errors, low, high = eta, half / quantile, eta - half, eta + half
         else:
             mean = jnp.exp if family is None else family.mean
             with jax.enable_x64(True):
-                values, slopes = map(np.asarray, _means(mean, jnp.asarray(eta)))
+                values, slopes = map(np.asarray, _means(mean, jnp.asarray(z)))
                 errors = np.sqrt(np.einsum("nka,nab,nkb->nk", slopes, variance, slopes))
-                if predictors == 1:
+                if family is not None and family.is_logarithmic:  # log(mean) is symmetric
+                    low, high = (values * np.exp(sign * quantile * errors / values) for sign in (-1, 1))
+                elif values.shape[1] == 1:
                     low, high = (np.asarray(_means(mean, jnp.asarray(end))[0]) for end in (eta - half, eta + half))
                 else:
                     names = [f" {name}" for name in self.model.classes]
@@ -180,6 +189,6 @@ def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Sc
 
 
 @partial(jax.jit, static_argnums=0)
-def _means(mean: Any, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """[n, K] the means, and [n, K, C] their derivatives by the linear predictors."""
-    return jax.vmap(mean)(eta), jax.vmap(jax.jacfwd(mean))(eta)
+def _means(mean: Any, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[n, K] the means, and [n, K, C+E] their derivatives by the parameters of the rows."""
+    return jax.vmap(mean)(z), jax.vmap(jax.jacfwd(mean))(z)

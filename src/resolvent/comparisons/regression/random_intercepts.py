@@ -67,7 +67,8 @@ def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
         raise InputError("a random intercept takes no weights: repeat the rows of a table with counts, or fit an "
                          "intercept for each site, site=fixed")
     if not model.has_intercept:
-        raise InputError("a random intercept needs an intercept: leave -1 out of the formula")
+        raise InputError("a random intercept needs an intercept: leave -1 out of the formula; an ordinal label has "
+                         "thresholds instead")
     with jax.enable_x64(True):
         family, start, names = model.family, np.nan_to_num(fit.estimates), model.names
         if isinstance(family, Gaussian):

@@ -32,6 +32,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
             exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
             strata: str | None = None, ties: Ties = "efron", reference: Mapping[str, Any] | None = None,
+            order: Sequence[Any] | None = None,
             site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
@@ -50,8 +51,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             ``a*b`` is ``a + b + a:b``.
         party: the column that names the site.
         family: distribution of the label: ``gaussian`` (identity), ``binomial`` (logit), ``multinomial`` (logit against
-            the first class), ``poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from
-            the label, where it is certain.
+            the first class), ``ordinal`` (proportional odds), ``poisson``, ``quasi_poisson``,
+            ``zero_inflated_poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from the
+            label, where it is certain.
         errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, and with
             leverages ``HC2`` and ``HC3``), or ``clustered`` by site.
         level: level of the intervals.
@@ -67,6 +69,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
+        order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
         missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
@@ -85,7 +88,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
         frequency_weights=frequency_weights, sampling_weights=sampling_weights, strata=strata, ties=ties,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
-        site=site, tests=tuple(tests) or None)
+        order=None if order is None else tuple(map(text_of_value, order)), site=site, tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
     return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
 
@@ -106,6 +109,12 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     rows, parameters = sum(model.site_rows), len(model.names) + model.kept
     if model.keeps_intercepts and model.family is None:
         raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
+    if settings.order is not None and model.family_name != "ordinal":
+        raise InputError(f"order is of the classes of an ordinal label, and the family is {model.family_name}: set "
+                         "family=ordinal, or leave order out")
+    if model.keeps_intercepts and model.family is not None and model.family.has_thresholds:
+        raise InputError("the thresholds of an ordinal label are common to all sites, and site=fixed is not offered: "
+                         "leave site out")
     if model.strata is not None and model.family is not None:
         raise InputError("strata are of a Cox model, whose label is Surv(time, event): for other families write "
                          f"C({model.strata}) in the formula")

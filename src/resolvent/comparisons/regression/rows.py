@@ -29,6 +29,7 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
+from resolvent.regression.families import FAMILIES
 from resolvent.regression.objective import RegressionProblem, RowRegression
 from resolvent.regression.site_intercepts import SiteIntercepts
 from resolvent.tables.cells import ALL_COLUMNS, CellRules, ColumnError, read_cells, with_unique_names
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 DATES_AS_NUMBERS = "replace it by a number, such as the days since a first day, or the year"
 _SHOWN = 8  # levels in a message
-_COUNTS = ("poisson", "negative_binomial")
 
 
 class NoCompleteRowError(InputError):
@@ -181,7 +181,8 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
                 sizes: Sequence[int]) -> RegressionRows:
     """The rows of one or all sites as numbers."""
     frame = frame.reset_index(drop=True)
-    has_baseline = agreement.family == "cox" or settings.site == "fixed"
+    has_baseline = (agreement.family == "cox" or settings.site == "fixed"
+                    or FAMILIES[agreement.family].has_thresholds)
     names, x = encode_features(frame, formula, agreement.levels, has_baseline=has_baseline)
     model = RegressionModel.of_agreement(settings, names, agreement)
     y: NDArray[np.float64]
@@ -190,8 +191,9 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
         numbers = {level: float(i) for i, level in enumerate(model.classes)}
         y = np.asarray(_known_levels(label, model.classes).map(numbers), np.float64)
     else:
-        y = numbers_of(label, "positive" if agreement.family in ("gamma", "cox") else
-                     "count" if agreement.family in _COUNTS else "any")
+        labels = "positive" if agreement.family == "cox" else FAMILIES[agreement.family].labels
+        assert labels != "classes"
+        y = numbers_of(label, labels)
     event, entry, strata = None, None, None
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
@@ -214,7 +216,7 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
 
     Args:
         levels: column of categories -> its levels, base first.
-        has_baseline: whether a baseline of each site takes the place of the intercept.
+        has_baseline: whether a baseline of each site, or thresholds, take the place of the intercept.
     """
     import pandas as pd
 
@@ -227,7 +229,7 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
     columns = [j for j, name in enumerate(names) if not (has_baseline and name == "Intercept")]
     if not columns:
         raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, and each site has a "
-                         "baseline of its own")
+                         "baseline of its own, or the classes have thresholds")
     return Design(tuple(names[j] for j in columns), x[:, columns])
 
 

@@ -11,8 +11,8 @@ from resolvent.tables.cells import Code, text_of_value
 Errors: TypeAlias = Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"]
 Weights: TypeAlias = Literal["frequency", "sampling"]
 LEVERAGE_POWERS = {"HC2": 1.0, "HC3": 2.0}  # of the weights 1/(1 - leverage) of the rows' squared scores
-FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
-                                "cox"]
+FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "ordinal", "poisson", "quasi_poisson",
+                                "zero_inflated_poisson", "negative_binomial", "gamma", "cox"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class RegressionSettings:
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
+        order: with ``family: ordinal``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
@@ -58,6 +59,7 @@ class RegressionSettings:
     strata: str | None = None
     ties: Ties = "efron"
     reference: dict[str, Code] | None = None
+    order: tuple[str, ...] | None = None
     site: Literal["fixed"] | None = None
     tests: tuple[str, ...] | None = None
     heterogeneity: bool = True

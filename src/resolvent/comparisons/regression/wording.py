@@ -37,12 +37,14 @@ def facts_in_words(fit: "Fit") -> list[str]:
     sentences = [f"{fit.count} rows of {len(model.sites)} sites{weights}; {family}; fitted in {fit.rounds} rounds."]
     if model.family is None:
         sentences.append(f"{count_of(model.counts[1], 'event')}, coded {quote(model.event)}.")
-    if model.classes:
+    if model.family_name == "ordinal":
+        sentences.append(f"The odds are those of a higher class, in the order {', '.join(map(quote, model.classes))}.")
+    elif model.classes:
         others = ", ".join(quote(name) for name in model.classes[1:])
         sentences.append(f"The odds are those of {others} against {quote(model.classes[0])}.")
     dispersion = f", dispersion {number(fit.dispersion)}" if model.family and model.family.has_dispersion else ""
     deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
-    likelihood = "No likelihood" if model.weights == "sampling" else (
+    likelihood = "No likelihood" if not fit.has_likelihood else (
         f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}")
     sentences.append(f"{likelihood}{deviance}. Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
     return sentences
