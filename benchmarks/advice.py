@@ -41,6 +41,7 @@ FEATURES, CLASSES, FRESH, FOLDS, INNER = 8, 4, 5000, 5, 5
 PATH = np.array([1e8, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.03])  # strengths of the ridge; the first is the intercept
 INTERCEPT = 0.01  # ridge of the intercept, so that rows of one class have a finite model
 LOSES, LARGE, LARGE_ROWS = 0.05, 0.10, 100
+DECISIONS = 300  # behind every rate that an aim names
 
 
 class Cell(NamedTuple):
@@ -457,6 +458,9 @@ def failures(row):
     smallest = cell.rows if isinstance(cell.rows, int) else cell.rows[0]
     if not (0.90 if smallest < 100 else 0.93) <= row["covered"] <= (1.0 if smallest < 100 else 0.97):
         missed.append("coverage")
+    behind = [row["sites"], *([row["lose"]] if is_mixed else []), *([row["large"]] if row["large"] >= 100 else [])]
+    if min(behind) < DECISIONS:
+        missed.append("few decisions")
     return missed
 
 
@@ -474,7 +478,7 @@ def draws_of(name, number, cache):
 
 def write(path, rows):
     """A line for each cell, in the order of the list."""
-    ordered = [rows[name] for name in CELLS if name in rows]
+    ordered = [rows[name] | {"missed": failures(rows[name])} for name in CELLS if name in rows]
     lines = ",\n".join(json.dumps(row) for row in ordered)
     missing = {name: "not run" for name in CELLS if name not in rows}
     path.write_text(f'{{"command": "python benchmarks/advice.py --out benchmarks/advice.json",\n"not_run": '
@@ -522,11 +526,11 @@ def main():
         if name in rows and rows[name]["draws"] >= number and not arguments.again:
             continue
         rows[name] = summary(name, draws_of(name, number, arguments.cache))
-        rows[name]["missed"] = failures(rows[name])
         print(json.dumps(rows[name]), f"{resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f} s", flush=True)
         if out:
             write(out, rows)
     if out:
+        write(out, rows)
         draw_picture([rows[name] for name in CELLS if name in rows], out.with_suffix(".svg"))
 
 

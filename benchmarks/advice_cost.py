@@ -79,9 +79,9 @@ def _of_population(sites: int) -> float:
         float(rng.normal(0.1, 0.1)), float(rng.uniform(0.02, 0.1) ** 2), int(rng.integers(50, 500)),
         float(rng.normal(1, 0.2)), 0.15**2) for _ in range(sites)], kind)
         for method, kind in (("FedAvg", "shared"), ("own", "personal"))]
-    advise(candidates, cost=2.0, margin=0.01)
+    advise(candidates)
     start = time.process_time()
-    advise(candidates, cost=2.0, margin=0.01)
+    advise(candidates)
     return round(time.process_time() - start, 2)
 
 

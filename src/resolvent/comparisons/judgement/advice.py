@@ -86,12 +86,13 @@ from numpy.typing import NDArray
 from resolvent.comparisons.judgement.calibration_slope import Calibration
 from resolvent.comparisons.judgement.population import Posterior, Strangers, population_posterior
 from resolvent.comparisons.judgement.power_forecast import further_rows
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.predict.intervals import LEVEL, Interval
 
-__all__ = ["Candidate", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss", "site_evidence"]
+__all__ = ["Candidate", "DecisionRule", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss",
+           "site_evidence"]
 
-COST, MARGIN = 2.0, 0.01
+MARGIN = 0.01
 FEWEST_ROWS = 10  # held-out rows of a site that is judged
 _JOIN = 0.75
 _SCALE, _WIDE, _STRANGERS = 0.1, 0.5, 0.1
@@ -108,6 +109,29 @@ LabelKind = Literal["binary", "classes", "numbers", "other"]
 ModelKind = Literal["shared", "personal"]
 Reason = Literal["expected gain", "expected loss", "own evidence", "another relation", "no difference", "few rows",
                  "not converged", "diverged", "no evidence"]
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """How a site weighs gains and losses when it decides whether to join a federation.
+
+    Attributes:
+        cost: how many times as bad a loss is as a gain of the same size, positive.
+        margin: gains and losses up to this size make no difference; in skill, or in units of the metric with
+            ``decide_by``.
+
+    Raises:
+        InputError: ``cost`` or ``margin`` is not positive.
+
+    Example:
+        >>> rule = rv.DecisionRule(cost=1.0)  # a loss of one point is as bad as a missed gain of one
+    """
+
+    cost: float = 2.0
+    margin: float = MARGIN
+
+    def __post_init__(self) -> None:
+        check_range(self, "(0, inf)", cost=self.cost, margin=self.margin)
 
 
 class SiteEvidence(NamedTuple):
@@ -235,10 +259,15 @@ def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibr
     rows = int(min(n, 2 * counts.min() if len(counts) == 2 else 0)) if is_binary else n
     luck = (float(np.mean(alone)) if kind == "numbers" else 0.5) * math.sqrt(2 * min(coefficients, n)) / (n * base)
     evidence = SiteEvidence(float(gains.mean()), float(gains.var(ddof=1)) / n, max(rows, 1), luck=luck)
-    if calibration is None or not math.isfinite(calibration.slope):
+    return with_slope(evidence, gains, calibration)
+
+
+def with_slope(evidence: SiteEvidence, gains: Array, calibration: Calibration | None) -> SiteEvidence:
+    """The evidence with the slope of the shared model, and its covariance with the mean of the rows' gains [n]."""
+    if calibration is None or not (math.isfinite(calibration.slope) and np.isfinite(gains).all()):
         return evidence
     return evidence._replace(slope=calibration.slope, slope_variance=float(calibration.covariance[1, 1]),
-                             covariance=float(calibration.influence[:, 1] @ (gains - gains.mean())) / n)
+                             covariance=float(calibration.influence[:, 1] @ (gains - gains.mean())) / len(gains))
 
 
 def base_loss(labels: Array, *, kind: LabelKind) -> float:
@@ -258,13 +287,12 @@ def base_loss(labels: Array, *, kind: LabelKind) -> float:
     return float(-(p * np.log(p)).sum())
 
 
-def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float = MARGIN) -> FederationAdvice:
+def advise(candidates: Sequence[Candidate], rule: DecisionRule = DecisionRule()) -> FederationAdvice:
     """The method that the federation should run, and the advice to each site.
 
     Args:
         candidates: the models to choose from, those of simpler methods first.
-        cost: how many times as bad a loss is as a gain of the same size.
-        margin: gains and losses in skill up to this size do not matter.
+        rule: how gains and losses are weighed.
 
     Raises:
         InputError: there is no candidate or no site, or the candidates have different numbers of sites.
@@ -279,7 +307,7 @@ def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float
     numbers = {len(candidate.sites) for candidate in candidates}
     if len(numbers) != 1 or numbers == {0}:
         raise InputError(f"every candidate needs the evidence of the same sites, got {sorted(numbers)} sites")
-    judged = [(candidate, _judge(candidate, cost, margin)) for candidate in candidates]
+    judged = [(candidate, _judge(candidate, rule)) for candidate in candidates]
     of_methods = {method: [part for c, part in judged if c.method == method]
                   for method in dict.fromkeys(c.method for c in candidates)}
     best = {method: _best_of_sites(parts) for method, parts in of_methods.items()}
@@ -288,7 +316,7 @@ def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float
     number = max(sum(can_be_judged), 1)
     values = {method: sum(site.worth for site in sites) / number for method, sites in best.items()}
     top = max(values, key=lambda method: values[method])
-    chosen = next(m for m in values if _is_as_good(best[top], best[m], margin))
+    chosen = next(m for m in values if _is_as_good(best[top], best[m], rule.margin))
     sites = best[chosen]
     joins = [site for site in sites if site.advice.answer == "join"]
     error = math.sqrt(sum(site.variance for site in joins)) / number
@@ -332,7 +360,7 @@ def _largest_of(number: int) -> float:
     return float(np.trapezoid(1 - ndtr(x) ** number - ndtr(-x) ** number, x))
 
 
-def _judge(candidate: Candidate, cost: float, margin: float) -> list[_Judged]:
+def _judge(candidate: Candidate, rule: DecisionRule) -> list[_Judged]:
     sites = candidate.sites
     gain, variance, rows, slope, slope_variance, covariance, luck = np.array(sites, dtype=float).T
     is_known = np.isfinite(gain) & np.isfinite(variance)
@@ -341,16 +369,16 @@ def _judge(candidate: Candidate, cost: float, margin: float) -> list[_Judged]:
     slope_variance = slope_variance * _FOLDS
     luck = (_LUCK * luck) ** 2
     posterior = _posterior(np.where(is_known, gain, 0.0), variance, rows, slope, slope_variance, covariance, luck,
-                           margin)
+                           rule.margin)
     is_other = _has_another_relation(slope, slope_variance)
     judged = []
     for k in range(len(sites)):
         own, own_probability = _own(float(gain[k]), float(variance[k] + luck[k]), int(rows[k]))
-        value = float(posterior.mean[k] - cost * posterior.loss[k])
-        answer, reason = _answer(candidate, k, posterior, value, margin, has_other_relation=bool(is_other[k]),
+        value = float(posterior.mean[k] - rule.cost * posterior.loss[k])
+        answer, reason = _answer(candidate, k, posterior, value, rule.margin, has_other_relation=bool(is_other[k]),
                                  own_is_against=bool(gain[k] < 0 and own_probability < _OWN_EVIDENCE))
         expected = Interval(*(float(part[k]) for part in (posterior.mean, posterior.low, posterior.high)))
-        further = _further(float(variance[k]), int(rows[k]), abs(expected.value), margin) if (
+        further = _further(float(variance[k]), int(rows[k]), abs(expected.value), rule.margin) if (
             answer == "unclear" and reason in ("few rows", "own evidence")) else None
         judged.append(_Judged(SiteAdvice(answer, reason, candidate.model if answer == "join" else "alone",
                                          float(posterior.positive[k]), expected, own, further,

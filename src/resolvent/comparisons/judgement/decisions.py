@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import Candidate, ModelKind, SiteEvidence, advise
+from resolvent.comparisons.judgement.advice import Candidate, DecisionRule, ModelKind, SiteEvidence, advise
 from resolvent.comparisons.judgement.convergence import Convergence
-from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import run_columns
 from resolvent.comparisons.judgement.site_judgement import Sites
@@ -20,7 +19,7 @@ _NOTHING = SiteEvidence(float("nan"), float("inf"), 0)
 
 
 def decide(sites: Sites, evidence: Evidence, convergence: Mapping[str, Convergence],
-           rule: DecisionRule | None = None) -> Sites:
+           rule: DecisionRule = DecisionRule()) -> Sites:  # noqa: B008
     """The sites with their advice, and the method that the federation should run.
 
     Args:
@@ -30,9 +29,8 @@ def decide(sites: Sites, evidence: Evidence, convergence: Mapping[str, Convergen
     """
     if evidence.alone is None or not evidence.candidates or not any(site.facts.evidence for site in sites.sites):
         return sites
-    rule = rule or DecisionRule()
     candidates = [_settled(candidate, sites, evidence, convergence, rule) for candidate in _candidates(sites, evidence)]
-    federation = advise(candidates, cost=rule.cost, margin=rule.margin)
+    federation = advise(candidates, rule)
     return replace(sites, federation=federation, sites=tuple(
         site._replace(advice=advice if site.has_reference(evidence.alone) else None)
         for site, advice in zip(sites.sites, federation.sites, strict=True)))
@@ -60,7 +58,7 @@ def _settled(candidate: Candidate, sites: Sites, evidence: Evidence, convergence
                         _change_since_half(evidence, evidence.alone, "personal", sites))
     half = replace(candidate, sites=[site._replace(gain=site.gain - change if np.isfinite(site.gain) else site.gain)
                                      for site, change in zip(candidate.sites, later, strict=True)])
-    now, before = ([site.answer for site in advise([part], cost=rule.cost, margin=rule.margin).sites]
+    now, before = ([site.answer for site in advise([part], rule).sites]
                    for part in (candidate, half))
     return replace(candidate, is_settled=[a == b and bool(np.isfinite(change)) for a, b, change in zip(
         now, before, later, strict=True)])

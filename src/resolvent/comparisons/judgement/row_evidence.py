@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.advice import FEWEST_ROWS, ModelKind, SiteEvidence, site_evidence
+from resolvent.comparisons.judgement.advice import FEWEST_ROWS, ModelKind, SiteEvidence, site_evidence, with_slope
 from resolvent.comparisons.judgement.calibration_slope import Calibration, calibration_slope
 from resolvent.comparisons.judgement.column_tests import opposite_columns
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -113,9 +113,4 @@ def _evidence_by_metric(gain: Interval, variance: float, unit: float, rows: int,
                         differences: Values) -> SiteEvidence:
     if rows < FEWEST_ROWS or not unit > 0 or not math.isfinite(gain.value):
         return SiteEvidence(gain.value if gain.value == -math.inf else math.nan, math.inf, rows)
-    evidence = SiteEvidence(gain.value / unit, variance / unit**2, rows)
-    if calibration is None or not np.isfinite(differences).all():
-        return evidence
-    centred = differences - differences.mean()
-    return evidence._replace(slope=calibration.slope, slope_variance=float(calibration.covariance[1, 1]),
-                             covariance=float(calibration.influence[:, 1] @ centred) / rows / unit)
+    return with_slope(SiteEvidence(gain.value / unit, variance / unit**2, rows), differences / unit, calibration)

@@ -71,7 +71,7 @@ class RowValues:
         sampling: how intervals resample the rows, see ``Metric``.
         classes: [R] the class of the row; None if ``sampling`` is ``rows``.
         kind: what the labels are.
-        labels: [R] class numbers or numbers; nan for other labels.
+        labels: [R] class numbers or numbers; nan if they are neither.
         base: [R] loss of the best constant at the row's site, by all labels of the site; None for other labels.
         models: (method, quantity) -> [R], see ``Quantity``: what the advice reads of the models.
         columns: (method, party) -> the sums of the tests of the inputs of a linear model, of the first seed.
@@ -312,8 +312,9 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
         values[label] = collected(predictions, partial(_row_values, score=score, loss=first.loss))
         models[label, "loss"] = collected(predictions, partial(_losses, loss=first.loss))
         if labels is None:
-            labels = collected(predictions, partial(_plain_labels, kind=kind))
-            classes = None if sampling == "rows" else collected(predictions, _labels).astype(np.int64)
+            labels = (np.full(sizes.sum(), np.nan) if kind == "other" and sampling == "rows" else
+                      collected(predictions, _labels))
+            classes = None if sampling == "rows" else labels.astype(np.int64)
         of_shared = [run.of_shared(label) for run in runs]
         shared = [part for part in of_shared if part is not None]
         if len(shared) == len(runs):
@@ -384,13 +385,6 @@ def _predictors(predictions: list[Predictions], kind: LabelKind, part: int) -> V
             pair = _of_one_number(labels), _of_one_number(outputs)
         values.append(np.asarray(pair[part], dtype=np.float64))
     return np.concatenate(values)
-
-
-def _plain_labels(predictions: list[Predictions], kind: LabelKind) -> Values:
-    """[R] class numbers or numbers; nan for other labels."""
-    if kind == "other":
-        return np.full(sum(tree.count_rows(p.outputs) for p in predictions), np.nan)
-    return np.concatenate([_of_one_number(p.labels) for p in predictions])
 
 
 def _of_one_number(values: Any) -> Values:
@@ -518,7 +512,8 @@ def _collect(predictions: dict[int, Predictions], sizes: NDArray[np.integer],
 
 
 def _labels(predictions: list[Predictions]) -> Values:
-    return np.concatenate([p.labels for p in predictions]).astype(np.float64)
+    """[R] class numbers or numbers; nan for several numbers a row."""
+    return np.concatenate([_of_one_number(p.labels) for p in predictions])
 
 
 def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Values:

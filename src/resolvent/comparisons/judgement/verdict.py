@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import SiteAdvice
+from resolvent.comparisons.judgement.advice import DecisionRule, SiteAdvice
 from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
-from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, collapses, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -137,7 +136,8 @@ def _judge(evidence: Evidence, sites: Sites | None, convergence: Mapping[str, Co
         gaps = gap_table(metrics, methods)
         return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
     table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
-    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, convergence, rule)
+    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, convergence,
+                   rule or DecisionRule())
     if not sites.sites:
         text = finding(table, score, alone, higher_is_better=higher)
         return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)

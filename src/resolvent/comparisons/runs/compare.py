@@ -12,7 +12,7 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.arguments import checked
 from resolvent.comparisons.experiment.checks import check_labels, check_test_samples
 from resolvent.comparisons.experiment.experiment_file import Experiment
-from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.judgement.advice import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
 from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison import Comparison
