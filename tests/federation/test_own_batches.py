@@ -15,7 +15,7 @@ from resolvent.algorithms.method import local_solvers
 from resolvent.federation.protocol.limits import Asked, Limits, reasons_to_refuse, rows_of_update
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.site.own_batches import OwnBatches, with_own_batches
-from resolvent.federation.site.steps import first_state, party_step
+from resolvent.federation.site.party import first_state, party_step
 from resolvent.federation.site.table import SiteTable
 from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_units
 from resolvent.red_team.recovery import InputScale, recovered_rows

@@ -29,7 +29,7 @@ from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.site.dry_run import dry_run
 from resolvent.federation.site.own_batches import OwnBatches
-from resolvent.federation.site.steps import first_state
+from resolvent.federation.site.party import first_state
 from resolvent.federation.site.table_versions import AnsweredVersion
 from resolvent.red_team.answers import attack_answers, difference
 from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units

@@ -26,9 +26,9 @@ from resolvent.federation.protocol.protection import adds_private_noise
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import WireError
 from resolvent.federation.site.dry_run import DryRun, dry_run
+from resolvent.federation.site.party import first_state
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
-from resolvent.federation.site.steps import first_state
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers import GD, SGD
 from resolvent.red_team.answers import attack_answers

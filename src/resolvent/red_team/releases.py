@@ -24,8 +24,8 @@ from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.server_messages import read_ready, read_reply, start_message, work_message
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.federation.protocol.wire import decode
+from resolvent.federation.site.party import first_state, party_step
 from resolvent.federation.site.site_run import SiteRun
-from resolvent.federation.site.steps import first_state, party_step
 from resolvent.math import tree
 from resolvent.math.codecs import Wire
 from resolvent.math.system_keys import system_key

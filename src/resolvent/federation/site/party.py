@@ -29,13 +29,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.keys import GENERATOR
+from resolvent.algorithms.method import algorithm_of_round
+from resolvent.algorithms.round import first_party_state
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
     MAX_EPSILON,
@@ -54,6 +56,7 @@ from resolvent.federation.protocol.score_sums import integers_of_scores, names_o
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
 from resolvent.federation.protocol.wire import (
     Message,
+    WireError,
     arrays_of,
     has_valid_numbers,
     identity_of_message,
@@ -72,7 +75,6 @@ from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import scores_of_model, smallest_split
-from resolvent.federation.site.steps import first_state, party_step, personal_model, position_in, state_after
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import LinearModel, Model
@@ -422,3 +424,44 @@ def list_departures(description: Description, problem: Problem, scored: Sequence
         Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the {model} model",
                   8 * len(names) * len(of_splits))
         for model in models for names, of_splits in measured if names and of_splits]
+
+
+_ZERO = np.int32(0)  # the party's own problem has one party
+
+
+@jax.jit
+def first_state(algorithm: Algorithm, problem: Problem, w0: Vector, key: Array) -> PartyState:
+    """The party's state before the first round."""
+    oracle = problem.at(jnp.array(0)).oracle(jnp.asarray(_ZERO))
+    return first_party_state(algorithm, w0, oracle, jax.random.wrap_key_data(key, impl=GENERATOR))
+
+
+@partial(jax.jit, static_argnames="phase")
+def party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any], key: Array,
+               effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
+    """The party's state after its work in a phase of round t, and its reply."""
+    oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
+    after, reply, _ = algorithm_of_round(algorithm, t).phases[phase].party(
+        state, payload, oracle, key, effort)
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
+
+
+@jax.jit
+def personal_model(algorithm: Algorithm, state: PartyState, payload: PyTree[Any], problem: Problem) -> Vector:
+    """The model that the party uses."""
+    return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))
+
+
+def position_in(message: Message, name: str) -> tuple[int, int] | None:
+    """The round and phase of the party's last reply that counted, or was refused; None without any."""
+    value = message.facts.get(name)
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
+        raise WireError(f"the message has no round and phase for {name}")
+    return value[0], value[1]
+
+
+def state_after(record: PartyRecord, message: Message) -> PartyState:
+    """The party's state. It depends on whether its last reply counted, which the message says."""
+    return record.settled(position_in(message, "counted"), position_in(message, "refused"))
