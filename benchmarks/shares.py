@@ -1,12 +1,13 @@
 """What the largest share of a party costs, and what it stops: robust presets on digits, with and without a false claim.
 
-    python benchmarks/shares.py [--seeds 3] [--out benchmarks/shares.json]
+    python benchmarks/shares.py [--seeds 3] [--out benchmarks/shares.json] [--methods rfa ...]
 
 scikit-learn's digits, 40 rounds. ``unequal``: ten parties of three classes whose sizes differ (the logarithms have a
 standard deviation of 1.2), and ``few``: four such parties of ten classes; nobody attacks. ``claim``: five parties of
 equal size and ten classes; the last one says that it has 20 times its rows, and sends minus the model that it trained.
 ``honest``: the same without claim and attack. Values are mean test accuracies in percent over the honest parties and
-the seeds, of the model that a party uses. ``limit`` is the largest share of a party in the weight of a round.
+the seeds, of the model that a party uses. ``limit`` is the largest share of a party in the weight of a round: any, or
+the method's own.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import jax
 from typing_extensions import override
 
 import resolvent as rv
-from resolvent.algorithms.aggregators.aggregator import MAX_SHARE
+from resolvent.algorithms.aggregators.aggregator import MAX_SHARE, aggregators_of
 from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.algorithms.participation.rules import ParticipationWrapper
 from resolvent.math import tree
@@ -74,10 +75,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=[*METHODS],
+                        help="measure these again; the file's rows of the others stay")
     options = parser.parse_args()
-    rows = []
-    for name in METHODS:
-        for limit in (1.0, MAX_SHARE):
+    rows = [] if options.methods == [*METHODS] else [
+        row for row in json.loads(options.out.read_text())["rows"] if row["method"] not in options.methods]
+    for name in options.methods:
+        own = [of for part in aggregators_of(METHODS[name]()) if (of := part.max_share) is not None]
+        for limit in (1.0, min(own, default=MAX_SHARE)):
             row: dict[str, Any] = {"method": name, "limit": limit}
             for table in ("unequal", "few", "honest", "claim"):
                 row[table] = round(statistics.mean(accuracy(name, limit, table, s) for s in range(options.seeds)), 1)
@@ -89,7 +94,7 @@ def main() -> None:
 
         facts = {"rounds": ROUNDS, "seeds": options.seeds, "multiple": MULTIPLE, "jax": jax.__version__,
                  "command": f"python benchmarks/shares.py --seeds {options.seeds} --out {options.out}"}
-        options.out.write_text(as_json(facts, rows=rows))
+        options.out.write_text(as_json(facts, rows=sorted(rows, key=lambda row: [*METHODS].index(row["method"]))))
 
 
 def accuracy(name: str, limit: float | None, table: str, seed: int, rounds: int = ROUNDS) -> float:

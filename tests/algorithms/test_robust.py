@@ -423,6 +423,7 @@ def test_limited_weights_are_the_largest_ones_within_the_share(weights):
     np.testing.assert_allclose(limited, expected, rtol=1e-4)
     few = jnp.array([9.0, 1.0, 1.0])
     assert (limited_weights(few, 0.3) == few).all()  # three parties: no share of 0.3 is possible
+    np.testing.assert_allclose(limited_weights(jnp.array([20.0, 1, 2, 1]), 0.25), 6, rtol=1e-6)
     equal = jnp.full(7, 1 / 7)
     assert (limited_weights(equal, 0.3) == equal).all()
 
@@ -448,8 +449,8 @@ def test_robust_presets_limit_the_weight_that_a_party_claims():
 
 @pytest.mark.when_changed
 @nightly.parametrize("method", ["rfa", "coordinate_median", "robust (TrimmedMean)", "robust (MultiKrum)",
-                                "robust (Krum)", "fedgeomed_plus", "fedcomed_plus", "robust_interpolation",
-                                "protected_fedplus"])
+                                "robust (Krum)", "robust (NormBound)", "fedgeomed_plus", "fedcomed_plus",
+                                "robust_interpolation", "protected_fedplus"])
 def test_a_party_that_claims_many_rows_does_not_move_a_robust_method(method):
     """One of five parties claims 20 times its rows and sends minus its model: within two points of no attack."""
     rounds = 20

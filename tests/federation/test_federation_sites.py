@@ -1,9 +1,11 @@
 """The judgements of sites, several seeds, and sites that join and leave an unfinished run, without an engine."""
 
 import errno
+import shutil
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits, sent
@@ -23,7 +25,9 @@ from resolvent.federation.engines.nvflare.lead import JobState
 from resolvent.federation.lead import lead as federation_lead
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import federate
+from resolvent.federation.lead.refit import RefitOrder
 from resolvent.federation.protocol.experiment import experiment_of_file
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL
@@ -90,6 +94,72 @@ def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     np.testing.assert_allclose(mine, like, atol=2e-6)
     assert "f1" in mine.index.get_level_values("metric")
     assert sent(consortium.folder / "berlin")[-1].items() >= {"methods": ["alone", "FedAvg"], "judgement": None}.items()
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory):
+    """Three sites, the last one with all effects reversed; and the comparison of the same rows in one process."""
+    folder, sites, rows = tmp_path_factory.mktemp("advised"), (*SITES, "celle"), (90, 90, 50)
+    text = EXPERIMENT.replace("rounds: 3", "rounds: 20\nprecision: float64").replace("fedavg}", (
+        "fedavg, Fed+: {name: fedgeomed_plus, sigma: 0.1}}")).replace("evaluate_every: 3", "evaluate_every: 20")
+    consortium, rng = Consortium(folder, text=text, is_rehearsal=True), np.random.default_rng(3)
+    x = rng.normal(size=(sum(rows), 8))
+    risk = np.repeat([1, 1, -1], rows) * (x[:, 0] - x[:, 1])
+    consortium.frame = frame = pd.DataFrame(x, columns=[f"lab{j}" for j in range(8)]).round(2).assign(
+        site=np.repeat(sites, rows), ill=np.where(rng.random(len(x)) < 1 / (1 + np.exp(-risk)), "yes", "no"))
+    for site in sites:
+        consortium.files[site] = replace(consortium.files[SITES[0]], table=str(folder / f"{site}.csv"))
+        frame[frame["site"] == site].drop(columns="site").to_csv(folder / f"{site}.csv", index=False)
+    frame.to_csv(folder / "pooled.csv", index=False)
+    assert consortium.serve(consortium.job(sites=sites)) == {"status": "complete"}
+    text = f"{text}folds: 1\n".replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
+    return consortium, Comparison.of(compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled")))
+
+
+@pytest.mark.when_changed
+def test_the_advice_of_a_federation_is_that_of_one_process(advised):
+    """Where nothing is rounded: the evidence with its slopes, what the population of sites makes of it, the choice."""
+    consortium, comparison = advised
+    lead, there = read_record(consortium.folder / "out"), comparison.verdict.sites
+    mine, like = lead.federation, there.federation
+    assert (mine.method, mine.about, mine.not_shared) == (like.method, like.about, like.not_shared)
+    assert mine.values == pytest.approx(like.values, abs=1e-6)
+    assert mine.gain == pytest.approx(like.gain, abs=1e-6)
+    assert like.sites[2].answer == "stay alone"
+    assert len({round(site.probability, 3) for site in like.sites}) == 3
+    for site, expected, advice in zip(there.sites, like.sites, mine.sites, strict=True):
+        judged = lead.judged[site.name]
+        for method, calibration in site.facts.calibrations.items():
+            for name, interval in calibration._asdict().items():
+                assert [*getattr(judged.facts.calibrations[method], name)] == pytest.approx([*interval], abs=1e-6)
+        for field, value in expected._asdict().items():
+            own = getattr(advice, field)
+            if isinstance(value, tuple):
+                assert [*own] == pytest.approx([*value], abs=1e-6, nan_ok=True), field
+            else:
+                assert own == (pytest.approx(value, abs=1e-6) if isinstance(value, float) else value), field
+
+
+@pytest.mark.when_changed
+def test_a_refit_over_a_network_obeys_the_advice_of_each_site(advised):
+    """The lead orders another method than the advised one, and a model that is worse than the majority class."""
+    consortium = advised[0]
+    sites, folder = consortium.job().sites, consortium.folder
+
+    def serve(job, results):
+        shutil.rmtree(folder / "server")  # the server has a folder for each run
+        assert consortium.serve(job, results=results) == {"status": "complete"}
+
+    serve(RefitOrder(folder / "out", "FedAvg", 1).job(), "refit")
+    assert load(folder / "celle" / "mine-1", site="celle").method == "alone"
+    (folder / "mine.yaml").write_text(consortium.experiment.text.replace("alone: local, ", ""))
+    job = FederationJob("only-shared", experiment_of_file(str(folder / "mine.yaml")).text, (*sites, "celle"))
+    serve(job, "shared")
+    serve(RefitOrder(folder / "shared", rounds=1).job(), "refit of shared")
+    assert load(folder / "aachen" / "only-shared", site="aachen").rounds == 1
+    with pytest.raises(InputError, match="no model is advised for celle: on its test rows the model is worse than"):
+        load(folder / "celle" / "only-shared", site="celle")
+    assert load(folder / "celle" / "only-shared", method="FedAvg", site="celle").rounds == 1
 
 
 @pytest.mark.when_changed

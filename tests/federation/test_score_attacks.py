@@ -169,6 +169,22 @@ def test_the_judgement_at_the_end_is_rounded_at_random_and_right_on_average():
     assert all(-1 <= end <= 1 for of in drawings for end in (*of.gains["m"], *of.scores["m"]))
 
 
+def test_one_model_has_one_answer_under_every_name_and_beside_every_other_method():
+    """The mean of many drawings would be the exact score: of 40 names or 40 other methods there is one drawing."""
+    def judgement(labels, other):
+        end, own = Interval(0.7167, 0.59, 0.82), Interval(other, other - 0.1, other + 0.1)
+        gain = Interval(0.04, -0.03, 0.11)
+        return SiteJudgement(0, "a", ROWS, 0, dict.fromkeys(labels, end) | {"other": own}, dict.fromkeys(labels, gain),
+                             variances=dict.fromkeys(labels, 0.036**2),
+                             facts=SiteFacts(0.69, dict.fromkeys(labels, 0.6131) | {"other": other}, {}, {}))
+
+    labels = [f"FedAvg {k}" for k in range(40)]
+    answers = [rounded_judgement(judgement(labels, 0.5 + k / 100), 5, b"secret", is_share=True) for k in range(40)]
+    for read in (lambda of: of.scores, lambda of: of.gains, lambda of: of.variances, lambda of: of.facts.losses):
+        assert len({read(answer)[label] for answer in answers for label in labels}) == 1
+    assert len({answer.scores["other"] for answer in answers}) > 10
+
+
 @pytest.mark.when_changed
 @pytest.mark.parametrize(("kind", "allowed"), [(Consortium, 13), (Certified, 26)], ids=["plain", "secure"])
 def test_a_plan_with_as_many_evaluations_as_could_be_solved_is_refused(kind, allowed, tmp_path):

@@ -59,7 +59,7 @@ def limited_weights(weights: Float[Array, " C"], largest: float) -> Float[Array,
         [12.0, 3.0, 3.0, 3.0, 3.0]
     """
     rows = len(weights)
-    if rows * largest <= 1:
+    if rows * largest < 1:
         return weights
     total, descending = jnp.sum(weights), -jnp.sort(-weights)
     capped = jnp.arange(rows)  # how many of the largest weights the cap changes

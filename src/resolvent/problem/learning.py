@@ -198,9 +198,26 @@ class LearningProblem(Problem):
         """[2, R] the loss and the score of each of these rows of the samples. Not traceable."""
         return np.stack(_evaluate_rows(self, w, rows.astype(np.int32)), dtype=np.float64)
 
+    def curvatures(self, w: Vector, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        """[R, outputs] the second derivatives of these rows' losses in each output of a linear model. Not traceable."""
+        return np.asarray(_curvatures(self, w, rows.astype(np.int32)), np.float64)
+
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
         return SampleOracle(samples=entry(self.length, split, k), model=self.weighted_model, x=self.x, y=self.y,
                             offset=entry(self.offset, split, k), block=self.block)
+
+
+@jax.jit
+def _curvatures(problem: LearningProblem, w: Vector, rows: Int[Array, " R"]) -> Float[Array, "R outputs"]:
+    model, (x, y) = problem.weighted_model, tree.rows((problem.x, problem.y), rows)
+    outputs, y = model.apply(w, x), model.loss.targets(x, y)
+    slopes = jax.grad(lambda z: jnp.sum(model.loss.loss(z, y)))
+
+    def of_output(unit: Float[Array, " outputs"]) -> Float[Array, " R"]:
+        derivative: Array = jax.jvp(slopes, (outputs,), (jnp.broadcast_to(unit, outputs.shape),))[1] @ unit
+        return derivative
+
+    return jax.vmap(of_output, out_axes=1)(jnp.eye(outputs.shape[1], dtype=outputs.dtype))
 
 
 @jax.jit

@@ -239,6 +239,12 @@ class NormBound(Aggregator):
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5
 
+    @property
+    @override
+    def max_share(self) -> float:
+        """Less than that of medians: a mean moves by the whole weight of a false update, however short it is."""
+        return 0.25
+
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         point = _or_median(centre, replies)

@@ -70,7 +70,8 @@ def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels],
     """
     record = read_record(run)
     method = next((label for label in models if label != record.alone), next(iter(models)))
-    # The lead has ordered the training: what is against a model is noted, and the model is written.
+    # The lead has ordered the training, and the site follows its own record: the models are written, and ``use`` has
+    # only one that is worth using.
     chosen, use, shared, reasons = use_of_sites(record, method, [*models])
     plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()}, use, shared, reasons)
     write_refit(run, plan, models, {label: {site: rows} for label in models})

@@ -14,7 +14,7 @@ columns that an evaluation adds: X'WX and X's have the columns of WX and the slo
 and s for all coefficients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -82,9 +82,7 @@ class RegressionGuard:
         is_report = isinstance(w, FitQuestion)
         w, inverse = w if is_report else (w, None)
         if self.limits.min_cell > 1:
-            for weight in np.abs(np.asarray(_row_weights(self.problem, jnp.asarray(w)))).T:
-                if np.isfinite(weight).all():  # otherwise the reply says only that it has failed
-                    self._check_weights(weight / max(float(weight.max()), np.finfo(float).tiny))
+            check_curvatures(np.asarray(_row_weights(self.problem, jnp.asarray(w))), self.limits, *self._marks)
             if inverse is not None:
                 self._check_leverages(np.asarray(_row_leverages(self.problem, jnp.asarray(w), jnp.asarray(inverse))))
         for columns in self._added(jnp.asarray(w), inverse, is_report=is_report):
@@ -131,18 +129,6 @@ class RegressionGuard:
             raise refusal_of_limits({"max_leverage": "with the server's inverse of the information the leverages are "
                                      f"{low:.2g} to {high:.2g}, and must be from 0 to {largest:.2g}"}, self.limits)
 
-    def _check_weights(self, weight: NDArray[np.float64]) -> None:
-        marks = self._marks[1]
-        total = (marks * weight[:, None]).T @ marks
-        squares = (marks * (weight**2)[:, None]).T @ marks
-        has_rows = (total > _NONE * len(weight)) & (squares > 0)
-        effective = np.where(has_rows, total**2 / np.where(has_rows, squares, 1), np.inf)
-        if effective.min() < self.limits.min_cell / 2:
-            j, k = np.unravel_index(int(effective.argmin()), effective.shape)
-            names = self._marks[0]
-            raise refusal_of_limits({"min_cell": f"at the server's coefficients {effective.min():.2g} rows make up the "
-                                     f"sum of {names[int(j)]} and {names[int(k)]}"}, self.limits)
-
     def _few_cells(self) -> list[str]:
         names, marks = self._marks
         counts = np.rint(marks.T @ marks).astype(int)
@@ -166,6 +152,38 @@ class RegressionGuard:
         if self.rows.model.counts:
             marks |= {f"class {value:g} of the label": label == value for value in np.unique(label)}
         return [*marks], np.stack([mark.astype(float) for mark in marks.values()], axis=1)
+
+
+def check_curvatures(curvatures: NDArray[np.float64], limits: Limits, names: Sequence[str] = ("all rows",),
+                     marks: NDArray[np.float64] | None = None) -> None:
+    """Refuse coefficients of the server at which few rows have a curvature, so that they alone make up sums.
+
+    The curvature is that of a row's loss in a linear predictor. Where it is zero, or zero for all rows but a few, the
+    slopes are steps, and between two such points the sum of the rows' gradients changes by single rows. A cell in which
+    no row has a curvature is no sum; all rows together must have one.
+
+    Args:
+        curvatures: [rows, C] for each linear predictor.
+        marks: [rows, M] 1 for the rows of a cell, 0 for others; the first cell has all rows.
+
+    Raises:
+        Refusal: the effective number of rows of a cell is below ``min_cell`` / 2.
+    """
+    marks = np.ones((len(curvatures), 1)) if marks is None else marks
+    for weight in np.abs(curvatures).T:
+        if not np.isfinite(weight).all():  # the reply says only that it has failed
+            continue
+        weight = weight / max(float(weight.max()), np.finfo(float).tiny)
+        total = (marks * weight[:, None]).T @ marks
+        squares = (marks * (weight**2)[:, None]).T @ marks
+        has_rows = (total > _NONE * len(weight)) & (squares > 0)
+        effective = np.where(has_rows, total**2 / np.where(has_rows, squares, 1), np.inf)
+        if not has_rows[0, 0]:
+            effective[0, 0] = 0.0
+        if effective.min() < limits.min_cell / 2:
+            j, k = np.unravel_index(int(effective.argmin()), effective.shape)
+            raise refusal_of_limits({"min_cell": f"at the server's coefficients {effective.min():.2g} rows make up the "
+                                     f"sum of {names[int(j)]} and {names[int(k)]}"}, limits)
 
 
 @partial(jax.jit, static_argnums=(2, 3))

@@ -23,8 +23,8 @@ value. A metric without a range, such as R2, does not leave a site this way.
 
 The judgement at the end has numbers without a range as well: a slope, a mean loss. Their range is that of typical rows:
 the loss of the best constant, or twice the standard deviation of a row, as a power of two. What is drawn there follows
-from the site's secret and the exact judgement, so that the same models have the same answer. The standard errors that
-leave include the error of rounding.
+from the site's secret and the exact number: one model under twenty names of a method, or beside other methods in twenty
+plans, has one answer. The standard errors that leave include the error of rounding.
 """
 
 import hmac
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 _random = random.SystemRandom()
 _Z = 1.96  # half the width of an interval of 95 %, in standard errors
+_DIGITS = 9  # numbers that agree in these have one answer
 _PARTS = 4  # a standard error is rounded to this part of the step of its number
 
 
@@ -130,28 +131,28 @@ def rounded_judgement(site: "SiteJudgement", min_cell: int, secret: bytes, *,
     """The judgement of a site as it leaves the site: every number is rounded at random.
 
     Args:
-        secret: of the site; with the judgement it decides what is drawn.
+        secret: of the site; with a number it decides what is drawn for it.
         is_share: whether scores lie in [0, 1].
     """
-    rounding = _Rounding(site.rarest_class or site.test_rows, min_cell, secret, repr(site))
+    rounding = _Rounding(site.rarest_class or site.test_rows, min_cell, secret)
     facts, scale = site.facts, 1.0 if is_share else None
-    scores = {label: rounding.interval(ends, scale, "score", label) for label, ends in site.scores.items()}
-    gains = {label: rounding.interval(ends, scale, "gain", label) for label, ends in site.gains.items()}
+    scores = {label: rounding.interval(ends, scale, "score") for label, ends in site.scores.items()}
+    gains = {label: rounding.interval(ends, scale, "gain") for label, ends in site.gains.items()}
     if is_share:
         scores, gains = ({label: type(ends)(*np.clip(ends, low, 1.0).tolist()) for label, ends in numbers.items()}
                          for numbers, low in ((scores, 0.0), (gains, -1.0)))
     return site._replace(scores=scores, gains=gains, variances={
-        label: rounding.error(math.sqrt(variance), scale or rounding.scale(math.sqrt(variance)), "variance", label)**2
+        label: rounding.error(math.sqrt(variance), scale or rounding.scale(math.sqrt(variance)), "variance")**2
         for label, variance in site.variances.items()},
         facts=facts._replace(
-            losses={label: rounding.value(loss, facts.unit, "loss", label) for label, loss in facts.losses.items()},
-            evidence={label: {kind: rounding.evidence(numbers, label, kind) for kind, numbers in of_method.items()}
+            losses={label: rounding.value(loss, facts.unit, "loss") for label, loss in facts.losses.items()},
+            evidence={label: {kind: rounding.evidence(numbers) for kind, numbers in of_method.items()}
                       for label, of_method in facts.evidence.items()},
-            calibrations={label: type(both)(*(rounding.interval(ends, None, name, label)
+            calibrations={label: type(both)(*(rounding.interval(ends, None, name)
                                               for name, ends in both._asdict().items()))
                           for label, both in facts.calibrations.items()},
             columns={label: tuple(type(found)(found.column, found.shared, *rounding.interval(
-                type(site.scores[label])(*found[2:]), None, "column", label, found.column)) for found in columns)
+                type(site.scores[label])(*found[2:]), None, "column")) for found in columns)
                 for label, columns in facts.columns.items()}))
 
 
@@ -165,52 +166,52 @@ class _Rounding:
     rows: int
     min_cell: int
     secret: bytes
-    judgement: str
 
-    def drawn(self, *name: str) -> float:
-        """A number from 0 to 1, the same whenever these models are judged."""
-        return _drawn(self.secret, self.judgement, *name)
+    def value(self, value: float, scale: float, kind: str, parts: int = 1) -> float:
+        """A number, rounded to a multiple of s of its scale, or of a part of it; its mean is the value.
 
-    def value(self, value: float, scale: float, *name: str, parts: int = 1) -> float:
-        """A number, rounded to a multiple of s of its scale, or of a part of it; its mean is the value."""
+        A number of a kind has one answer, whatever the method is called and which others are in the plan.
+        """
         if not math.isfinite(value):
             return value
         step = scale / (parts * _parts(self.rows, self.min_cell))
-        return step * math.floor(value / step + self.drawn(*name)) if step > 0 else math.nan
+        drawn = _drawn(self.secret, kind, self.rows, f"{value:.{_DIGITS}g}", step)
+        return step * math.floor(value / step + drawn) if step > 0 else math.nan
 
     def scale(self, error: float) -> float:
         """Twice the standard deviation of a row, as a power of two, from the standard error of a mean."""
         return 2.0**math.ceil(math.log2(2 * error * math.sqrt(self.rows))) if 0 < error < math.inf else math.nan
 
-    def error(self, error: float, scale: float, *name: str) -> float:
+    def error(self, error: float, scale: float, kind: str) -> float:
         """A standard error, with that of rounding: at most half a step."""
         step = scale / _parts(self.rows, self.min_cell)
-        return self.value(math.hypot(error, step / 2), scale, "error", *name, parts=_PARTS)
+        return self.value(math.hypot(error, step / 2), scale, f"error of {kind}", parts=_PARTS)
 
-    def interval(self, ends: "Interval", scale: float | None, *name: str) -> "Interval":
+    def interval(self, ends: "Interval", scale: float | None, kind: str) -> "Interval":
         """An interval around the rounded number."""
         error = (ends.high - ends.low) / 2 / _Z
         if not math.isfinite(error):
             return ends
         scale = self.scale(error) if scale is None else scale
-        value, half = self.value(ends.value, scale, *name), _Z * self.error(error, scale, *name)
+        value, half = self.value(ends.value, scale, kind), _Z * self.error(error, scale, kind)
         return type(ends)(value, value - half, value + half)
 
-    def evidence(self, numbers: "SiteEvidence", *name: str) -> "SiteEvidence":
+    def evidence(self, numbers: "SiteEvidence") -> "SiteEvidence":
         """Gain and slope with their errors; their correlation is a multiple of a quarter."""
-        error = self.error(math.sqrt(numbers.variance), 1.0, "gain", *name)
+        error = self.error(math.sqrt(numbers.variance), 1.0, "skill")
         scale = self.scale(math.sqrt(numbers.slope_variance))
         if math.isnan(scale):
             slope, slope_error, together = math.nan, math.inf, 0.0
         else:
-            slope = self.value(numbers.slope, scale, "slope", *name)
-            slope_error = self.error(math.sqrt(numbers.slope_variance), scale, "slope", *name)
+            slope = self.value(numbers.slope, scale, "slope")
+            slope_error = self.error(math.sqrt(numbers.slope_variance), scale, "slope")
             correlation = numbers.covariance / (error * slope_error) if 0 < error < math.inf else 0.0
-            quarters = math.floor(4 * correlation + self.drawn("covariance", *name))
+            drawn = _drawn(self.secret, "covariance", f"{correlation:.{_DIGITS}g}")
+            quarters = math.floor(4 * correlation + drawn)
             together = min(max(quarters, -3), 3) / 4 * error * slope_error if quarters else 0.0
-        return numbers._replace(gain=self.value(numbers.gain, 1.0, "gain", *name), variance=error**2, slope=slope,
+        return numbers._replace(gain=self.value(numbers.gain, 1.0, "skill"), variance=error**2, slope=slope,
                                 slope_variance=slope_error**2, covariance=together,
-                                luck=self.value(numbers.luck, 1.0, "luck", *name))
+                                luck=self.value(numbers.luck, 1.0, "luck"))
 
 
 def _drawn(secret: bytes, *question: object) -> float:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,13 +39,14 @@ from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
+from resolvent.federation.site.regression_guard import check_curvatures
 from resolvent.federation.site.scores import rounded_judgement, scores_of_model
 from resolvent.federation.site.sum_party import SumParty, secure_site
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import LinearModel, Model
 from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.record.metrics_table import MetricsTable, PartyMetrics
 from resolvent.simulator.record.model_folder import SavedModels
@@ -156,7 +158,25 @@ class SiteRun(PlanRun[FederatedExperiment]):
         self._seeds = [self._rows_of_seed(seed, model, data) for seed in self.plan.seeds]
         return {"score": score}, [
             SiteMethod(label, of_seed.seed, self.plan.algorithm(label), of_seed.problem, self._metrics,
-                       self.table.secret) for of_seed in self._seeds for label in self.plan.labels]
+                       self.table.secret, partial(self._check_models, of_seed.problem))
+            for of_seed in self._seeds for label in self.plan.labels]
+
+    def _check_models(self, problem: LearningProblem, payload: Any) -> None:
+        """Refuse a message with a linear model at which the gradients of all rows but a few are constant.
+
+        An update of a linear model is X'c, with the slopes c of the rows' losses. See ``check_curvatures``.
+        """
+        model, rows = problem.model, np.arange(self.table.training_rows)
+        if not isinstance(model, LinearModel) or model.loss.needs_batch or self._limits.min_cell == 1:
+            return
+        like = jax.eval_shape(model.init, jax.random.key(0))
+
+        def is_model(part: Any) -> bool:
+            return jax.tree.structure(part) == jax.tree.structure(like) and all(
+                np.shape(leaf) == known.shape for leaf, known in zip(*map(jax.tree.leaves, (part, like)), strict=True))
+
+        for part in filter(is_model, jax.tree.leaves(payload, is_leaf=is_model)):
+            check_curvatures(problem.curvatures(part, rows), self._limits)
 
     @override
     def _columns_to_count(self) -> Mapping[str, NDArray[Any]] | None:
