@@ -269,6 +269,15 @@ def convolutions() -> str:
     return text()
 
 
+# Attacks.
+
+def attacks() -> str:
+    """What combined questions give with and without the rules of a site. Each row names the test that has it."""
+    return table(("attack", "without the rule", "with it", "test"), [
+        (row["attack"], row["without"], row["with"], f"`{row['test'].partition('::')[0].rpartition('/')[2]}`")
+        for row in read("attacks")["rows"]])
+
+
 # Accuracy.
 
 def gain_on_digits() -> str:

@@ -122,7 +122,7 @@ def test_steps_in_secure_sums_give_no_row(tmp_path, monkeypatch):
 @pytest.mark.when_changed
 def test_a_loss_without_curvature_is_refused(tmp_path):
     """The slopes of a quantile loss are steps at every model, so that no made-up one is needed to move single rows."""
-    text = EXPERIMENT.replace("model: logistic", "model: {name: linear, loss: {name: Quantile, levels: [0.5]}}").replace(
+    text = EXPERIMENT.replace("model: logistic", "model: {name: linear, loss: quantile}").replace(
         ", levels: {ill: [\"no\", \"yes\"]}", "").replace("rounds: 40", "rounds: 2").replace("every: 40", "every: 2")
     consortium, rng = Certified(tmp_path, text=text), np.random.default_rng(5)
     for site, file in consortium.files.items():
