@@ -141,7 +141,7 @@ def test_the_advice_of_a_federation_is_that_of_one_process(advised):
 
 @pytest.mark.when_changed
 def test_a_refit_over_a_network_obeys_the_advice_of_each_site(advised):
-    """The lead orders another method than the advised one; a site where it is worse than training alone uses its own."""
+    """The lead orders another method than advised: a site where it is worse than training alone uses its own."""
     consortium = advised[0]
     folder = consortium.folder
     shutil.rmtree(folder / "server")  # the server has a folder for each run
