@@ -119,20 +119,6 @@ def test_steps_in_secure_sums_give_no_row(tmp_path, monkeypatch):
     assert found >= 3
 
 
-@pytest.mark.when_changed
-def test_a_loss_without_curvature_is_refused(tmp_path):
-    """The slopes of a quantile loss are steps at every model, so that no made-up one is needed to move single rows."""
-    text = EXPERIMENT.replace("model: logistic", "model: {name: linear, loss: quantile}").replace(
-        ", levels: {ill: [\"no\", \"yes\"]}", "").replace("rounds: 40", "rounds: 2").replace("every: 40", "every: 2")
-    consortium, rng = Certified(tmp_path, text=text), np.random.default_rng(5)
-    for site, file in consortium.files.items():
-        pd.DataFrame(rng.normal(size=(200, 3)).round(2), columns=["age", "crp", "ill"]).to_csv(file.table, index=False)
-        consortium.files[site] = replace(file, limits=Limits(min_sites=2))
-    outcome = consortium.serve()
-    assert outcome["status"] in ("stopped", "refused")
-    assert "berlin: refused (limits): the site lets out no sum" in outcome["message"], outcome
-
-
 class Saturated(MadeUp):
     """A logistic regression with coefficients so large that all probabilities are 0 or 1."""
 
