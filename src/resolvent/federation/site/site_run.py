@@ -172,8 +172,9 @@ class SiteRun(PlanRun[FederatedExperiment]):
         like = jax.eval_shape(model.init, jax.random.key(0))
 
         def is_model(part: Any) -> bool:
-            return jax.tree.structure(part) == jax.tree.structure(like) and all(
-                np.shape(leaf) == known.shape for leaf, known in zip(*map(jax.tree.leaves, (part, like)), strict=True))
+            same: bool = jax.tree.structure(part) == jax.tree.structure(like)  # type: ignore[operator]
+            return same and all(np.shape(leaf) == known.shape for leaf, known in zip(
+                *map(jax.tree.leaves, (part, like)), strict=True))
 
         for part in filter(is_model, jax.tree.leaves(payload, is_leaf=is_model)):
             check_curvatures(problem.curvatures(part, rows), self._limits)
