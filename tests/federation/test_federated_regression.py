@@ -48,6 +48,7 @@ REGRESSIONS = {
     "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},
     "sampling weights, clustered": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "clustered"},
     "frequency weights": {"formula": "ill ~ age + sex", "frequency_weights": "grade", "site": "fixed"},
+    "clusters": {"formula": "ill ~ age + sex", "errors": "clustered", "cluster": "weeks"},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},
     "ordinal": {"formula": "grade ~ age", "family": "ordinal"},
     "zero inflated": {"formula": "visits ~ age", "family": "zero_inflated_poisson"},
@@ -378,6 +379,7 @@ SECURE = {
     "binomial, large and small units": ("ill ~ income + grams + sex", {"errors": "clustered"}),
     "cox": ("Surv(weeks, died) ~ age + ward", {}),
     "gaussian": ("income ~ grade + sex", {"errors": "robust"}),
+    "clusters": ("ill ~ age + sex", {"errors": "clustered", "cluster": "weeks"}),
     "lasso": ("visits ~ age + ward + sex", {"family": "poisson", "l1": 0.01}),
     "gamma": ("cost ~ log(age) + sex", {"family": "gamma"}),
 }
@@ -438,6 +440,8 @@ def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
     secure = {"secure_sums": True}
     with pytest.raises(InputError, match=r"yaml:1: regression\.heterogeneity: it compares the fits of"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "heterogeneity": True}, privacy=secure)
+    with pytest.raises(InputError, match=r"regression\.profile: it needs further rounds"):
+        Hospitals(tmp_path, table(), {"formula": "ill ~ age", "profile": ["age"]})
     with pytest.raises(InputError, match="have no noise"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age"}, privacy=secure | {"delta": 1e-5})
     hospitals = Hospitals(tmp_path, table(), {"formula": "ill ~ age"}, limits=Limits(secure_sums=True))

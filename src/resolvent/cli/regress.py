@@ -47,8 +47,9 @@ def regress(
             HC2, HC3), or clustered, by site; level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
             exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; order=[low,high] of an
             ordinal label; site=fixed for an intercept of each site's own; tests=[C(ward)] for joint tests and
-            contrasts; data.separator, data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells
-            without a value, data.text=[icd] for columns that are categories.
+            contrasts, likelihood_tests=[C(ward)]; cluster=patient, profile=[age], firth=true; data.separator,
+            data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells without a value,
+            data.text=[icd] for columns that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.

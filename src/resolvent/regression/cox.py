@@ -21,6 +21,7 @@ from resolvent.regression.objective import (
     RegressionProblem,
     ScoreWeights,
     centred_by_party,
+    numbered_clusters,
     padded,
 )
 
@@ -53,6 +54,7 @@ class CoxRegression(RegressionProblem):
         offsets: [rows] what is added to the log hazard; default: zero.
         weights: [rows] the weight of each row; default: 1.
         power: of the weights of the rows' squared scores, as of ``RowRegression``.
+        clusters: [rows] number of the row's cluster within its party; default: a party is one.
         ties: ``efron`` or ``breslow``.
         l2: weight of the squares of the coefficients; one number, or [d].
         longest: number of rows to which every party is padded; default: of the largest party.
@@ -69,13 +71,16 @@ class CoxRegression(RegressionProblem):
     stratum: Int[Array, " rows"]  # number of the party's rows in strata before
     by_entry: Int[Array, " rows"] | None  # the party's rows by stratum and falling entry; None: no row enters late
     later: Int[Array, " rows"] | None  # number of the rows in this order until those of the stratum that enter too late
+    cluster: Int[Array, " rows"]
+    most: int = eqx.field(static=True)
     first: Int[Array, " N"]
     order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
     power: int = eqx.field(static=True)
 
     def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, entry: Any = None, strata: Any = None,
-                 offsets: Any = None, weights: Any = None, power: int = 1, ties: Ties = "efron", l2: Any = 0.0,
+                 offsets: Any = None, weights: Any = None, clusters: Any = None, power: int = 1, ties: Ties = "efron",
+                 l2: Any = 0.0,
                  longest: int | None = None) -> None:
         sizes, x = np.asarray(sizes), np.asarray(x, float)
         starts = np.cumsum(sizes) - sizes
@@ -92,6 +97,8 @@ class CoxRegression(RegressionProblem):
         self.x = padded(centred_by_party(x[order], np.unique(of_stratum, return_counts=True)[1]), self.longest)
         self.offsets = padded(np.zeros(len(x)) if offsets is None else np.asarray(offsets, float)[order], self.longest)
         self.weights = padded(weights[order], self.longest)
+        numbers, self.most = numbered_clusters(clusters, sizes)
+        self.cluster = pad(jnp.asarray(np.zeros(len(x), int) if numbers is None else numbers[order]))
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
         self.last, self.before, self.rank, self.tied, self.stratum, *late = (
             pad(jnp.asarray(np.concatenate(column))) for column in zip(*(part[1:] for part in parts), strict=True))
@@ -103,12 +110,12 @@ class CoxRegression(RegressionProblem):
     @override
     def oracle(self, k: Int[Array, ""]) -> "CoxOracle":
         arrays = (self.x, self.offsets, self.weights, self.event, self.last, self.before, self.rank, self.tied,
-                  self.stratum, self.by_entry, self.later)
-        x, offsets, weights, event, last, before, rank, tied, stratum, by_entry, later = jax.tree.map(
+                  self.stratum, self.by_entry, self.later, self.cluster)
+        x, offsets, weights, event, last, before, rank, tied, stratum, by_entry, later, cluster = jax.tree.map(
             lambda array: jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest), arrays)
         mask = jnp.arange(self.longest) < self.sizes[k]
         return CoxOracle(self.sizes[k], self.l2, x, offsets, weights, event & mask, last, before, rank, tied, stratum,
-                         by_entry, later, mask, self.power)
+                         by_entry, later, cluster, self.most, mask, self.power)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -118,7 +125,7 @@ class CoxRegression(RegressionProblem):
     @override
     def answered_columns(self, w: Float[Array, " P"], sums: bool = False, scores: bool = False,
                          weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
-        return self._in_order(self.oracle(jnp.array(0)).answered_columns(w, scores))
+        return self._in_order(self.oracle(jnp.array(0)).answered_columns(w, sums, scores))
 
     def event_residuals(self, w: Float[Array, " P"]) -> Float[Array, "rows d"]:
         """Schoenfeld's residuals of all rows in the given order; 0 for rows without an event."""
@@ -185,6 +192,8 @@ class CoxOracle(RegressionOracle):
         stratum: [n] number of rows in strata before.
         by_entry: [n] the rows by stratum and falling entry; None: no row enters late.
         later: [n] number of the rows in this order up to the last one that enters at the row's time, or later.
+        cluster: [n] number of the row's cluster within the party.
+        most: the largest number of clusters of a party.
         mask: [n] which rows are the party's.
         power: of the weights of the rows' squared scores.
     """
@@ -200,6 +209,8 @@ class CoxOracle(RegressionOracle):
     stratum: Int[Array, " n"]
     by_entry: Int[Array, " n"] | None
     later: Int[Array, " n"] | None
+    cluster: Int[Array, " n"]
+    most: int = eqx.field(static=True)
     mask: Bool[Array, " n"]
     power: int = eqx.field(static=True)
 
@@ -224,16 +235,29 @@ class CoxOracle(RegressionOracle):
         scores = self._row_scores(self.risks(w))
         zero = jnp.zeros((), self.x.dtype)
         of_rows = jnp.where(self.mask, self.weights, 0)
-        return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples,
-                       self.samples * jnp.outer(gradient, gradient),
+        clusters, groups = self.samples * jnp.outer(gradient, gradient), zero + 1
+        if self.most > 1:
+            of_clusters, groups = self._cluster_sums(scores), 1 + jnp.max(jnp.where(self.mask, self.cluster, 0))
+            clusters = of_clusters.T @ of_clusters / self.samples
+        return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples, clusters,
                        (self.x * of_rows[:, None]).T @ self.x / self.samples,
-                       RowTerms(2 * loss, zero, -loss, zero), jnp.sum(of_rows) / self.samples)
+                       RowTerms(2 * loss, zero, -loss, zero), jnp.sum(of_rows) / self.samples, groups / self.samples)
 
-    def answered_columns(self, w: Vector, scores: bool) -> Float[Array, "n c"]:
+    def answered_columns(self, w: Vector, sums: bool, scores: bool) -> Float[Array, "n c"]:
         """The martingale residuals, and the second derivatives of the loss in the log hazards times the features."""
         risks = self.risks(w)
-        slopes = self._residuals(risks)[:, None]
-        return jnp.concatenate([slopes, self._expected(risks), *([self._row_scores(risks)] if scores else [])], axis=1)
+        columns, of_rows = [self._residuals(risks)[:, None], self._expected(risks)], self._row_scores(risks)
+        if scores or (sums and self.most > 1):
+            columns.append(of_rows)
+        if sums and self.most > 1:  # the sum over clusters g of s_g s_g' is that over their rows of s_i s_g'
+            columns.append(self._cluster_sums(of_rows)[self.cluster])
+        return jnp.concatenate(columns, axis=1)
+
+    def _cluster_sums(self, of_rows: Float[Array, "n d"]) -> Float[Array, "clusters d"]:
+        """The gradient of each cluster, from the scores of the rows, whose squares have the weights to ``power``."""
+        of_rows = jnp.where(self.mask[:, None], of_rows * (self.weights**(1 - self.power / 2))[:, None], 0)
+        sums: Array = jnp.zeros((self.most, of_rows.shape[1]), of_rows.dtype).at[self.cluster].add(of_rows)
+        return sums
 
     def risks(self, w: Vector) -> _Risks:
         """The sums over the risk sets at ``w``."""

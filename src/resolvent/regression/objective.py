@@ -28,17 +28,19 @@ _ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a C
 class FitSums(NamedTuple):
     """Means over a party's rows at one vector of P parameters, from which a regression is reported.
 
-    All of them but ``clusters`` are means, so that their mean over parties by size is the mean over all rows.
+    Their mean over parties by size is the mean over all rows.
 
     Attributes:
         gradient: [P] of the loss.
         information: [P, P] second derivatives of the loss, or their expected value.
         hessian: [P, P] second derivatives of the loss.
         scores: [P, P] outer products of the rows' gradients.
-        clusters: [P, P] n_k times the outer product of the party's mean gradient.
+        clusters: [P, P] the sum over clusters of the outer products of their gradients, over n_k; a party without
+            clusters of its rows is one.
         gram: [P, P] outer products of the rows' features, for each linear predictor.
         terms: what the rows add to deviance and likelihood.
         weight: mean weight of a row; every mean above is of weighted rows.
+        groups: the number of clusters, over n_k.
     """
 
     gradient: Float[Array, " P"]
@@ -49,6 +51,7 @@ class FitSums(NamedTuple):
     gram: Float[Array, "P P"]
     terms: RowTerms
     weight: Float[Array, ""]
+    groups: Float[Array, ""]
 
 
 class ScoreWeights(NamedTuple):
@@ -68,6 +71,8 @@ class ScoreWeights(NamedTuple):
 class RegressionOracle(Oracle):
     """One party's mean loss in a regression, with l2/2 |w|^2 on the coefficients that are penalised.
 
+    A model may have further numbers after the P parameters, which only the server uses.
+
     Attributes:
         l2: [P] weights of the squares.
     """
@@ -86,12 +91,18 @@ class RegressionOracle(Oracle):
     def fit_sums(self, w: Float[Array, " P"], weights: ScoreWeights | None = None) -> FitSums:
         """The means of a fit, without l2; with ``weights``, ``scores`` are weighted (one linear predictor only)."""
 
+    def firth_gradient(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " P"]:
+        """The party's part of the gradient of Firth's penalty over n, see ``DerivativeSums``."""
+        raise InputError("this regression has no penalty of Firth")
+
     @override
     def value(self, w: Vector) -> Float[Array, ""]:
+        w = w[:self.l2.size]
         return self.mean_value(w) + jnp.sum(self.l2 * w**2) / 2
 
     @override
     def second_order(self, w: Vector) -> SecondOrder:
+        w = w[:self.l2.size]
         value, gradient, hessian = self.mean_second_order(w)
         return SecondOrder(value + jnp.sum(self.l2 * w**2) / 2, gradient + self.l2 * w, hessian + jnp.diag(self.l2))
 
@@ -168,6 +179,8 @@ class RowRegression(RegressionProblem):
         y: [rows] labels.
         offsets: [rows] what is added to every linear predictor.
         weights: [rows] the factor of each row's loss.
+        clusters: [rows] number of the row's cluster within its party; None: a party is one.
+        most: the largest number of clusters of a party.
         power: of the weights of the rows' squared scores: 1 if a row stands for that many equal ones, 2 if its weight
             is the inverse of a probability.
         first: [N] each party's first row.
@@ -179,12 +192,14 @@ class RowRegression(RegressionProblem):
     y: Float[Array, " rows"]
     offsets: Float[Array, " rows"]
     weights: Float[Array, " rows"]
+    clusters: Int[Array, " rows"] | None
     first: Int[Array, " N"]
+    most: int = eqx.field(static=True)
     block: int = eqx.field(static=True)
     power: int = eqx.field(static=True)
 
     def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, weights: Any = None,
-                 power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
+                 clusters: Any = None, power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
         self.family = family
         self.sizes = jnp.asarray(sizes, jnp.int32)
         self.first = jnp.cumsum(self.sizes) - self.sizes
@@ -192,6 +207,8 @@ class RowRegression(RegressionProblem):
         self.x, self.y = padded(x, block), jnp.pad(jnp.asarray(y, float), (0, block), mode="edge")
         self.offsets = padded(np.zeros(len(y)) if offsets is None else offsets, block)
         self.weights = padded(np.ones(len(y)) if weights is None else weights, block)
+        numbers, self.most = numbered_clusters(clusters, sizes)
+        self.clusters = None if numbers is None else jnp.pad(jnp.asarray(numbers), (0, block))
         parameters = family.predictors * self.x.shape[1] + len(family.extra)
         self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
@@ -199,7 +216,7 @@ class RowRegression(RegressionProblem):
     @override
     def oracle(self, k: Int[Array, ""]) -> "RowsOracle":
         return RowsOracle(self.sizes[k], self.l2, self.family, self.x, self.y, self.offsets, self.weights,
-                          self.first[k], self.block, self.power)
+                          self.clusters, self.first[k], self.most, self.block, self.power)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -221,6 +238,9 @@ class RowRegression(RegressionProblem):
             curvatures.append(squares if weights is None else _weighted(squares, x, curvatures[1], weights))
         columns = jnp.concatenate([slopes, *(of_rows[:, i, j, None] * (x if j < c else 1) for of_rows in curvatures
                                              for i in range(z.shape[1]) for j in range(i, z.shape[1]))], axis=1)
+        if sums and self.clusters is not None:  # sum_g s_g s_g' over clusters is the sum over rows of s_i s_g'
+            of_rows = self.oracle(jnp.array(0)).cluster_sums(w)[self.clusters[:len(z)]]
+            columns = jnp.concatenate([columns, *(slopes[:, i, None] * of_rows for i in range(z.shape[1]))], axis=1)
         return columns * self.weights[:len(z), None]
 
     def _all_rows(self, w: Float[Array, " P"]) -> tuple[Float[Array, "rows d"], Float[Array, "rows C"],
@@ -242,6 +262,14 @@ def _leverages(x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
     return jnp.sum(x @ inverse * x, axis=1) * information[:, 0, 0]
 
 
+def _firth_slopes(family: Family, x: Float[Array, "B P"], z: Float[Array, "B 1"], y: Float[Array, " B"],
+                  inverse: Float[Array, "P P"]) -> Float[Array, " B"]:
+    """[B] the factors of x in the gradient of Firth's penalty: half of x'inverse x times the third derivative."""
+    third = jax.vmap(jax.jacfwd(jax.hessian(family.loss)))(z, y)[:, 0, 0, 0]
+    slopes: Array = third * jnp.sum(x @ inverse * x, axis=1) / 2
+    return slopes
+
+
 def _weighted(squares: Float[Array, "B 1 1"], x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
               weights: ScoreWeights) -> Float[Array, "B 1 1"]:
     """The rows' squared scores with the weights of their leverages."""
@@ -257,12 +285,30 @@ def centred_by_party(x: NDArray[np.float64], sizes: NDArray[Any]) -> NDArray[np.
     return np.concatenate([centred(part) for part in np.split(x, np.cumsum(sizes)[:-1])])
 
 
+def numbered_clusters(clusters: Any, sizes: Any) -> tuple[NDArray[np.int64] | None, int]:
+    """[rows] the numbers of the rows' clusters within their party from 0, and the largest number of clusters."""
+    if clusters is None:
+        return None, 1
+    numbers = [np.unique(part, return_inverse=True)[1]
+               for part in np.split(np.asarray(clusters), np.cumsum(np.asarray(sizes))[:-1])]
+    return np.concatenate(numbers), 1 + max(int(part.max()) for part in numbers)
+
+
 def inverse_of(information: Float[Array, "P P"]) -> Float[Array, "P P"]:
     """The inverse; zero along directions without information, whatever the units of the parameters."""
     diagonal = jnp.diag(information)
     scale = jnp.where(diagonal > 0, jnp.sqrt(1 / jnp.where(diagonal > 0, diagonal, 1)), 0)
     inverse: Array = jnp.linalg.pinv(information * jnp.outer(scale, scale), rtol=_FLAT, hermitian=True)
     return inverse * jnp.outer(scale, scale)
+
+
+def log_determinant(information: Float[Array, "P P"]) -> Float[Array, ""]:
+    """The logarithm of the determinant, without the directions that ``inverse_of`` leaves out."""
+    diagonal = jnp.diag(information)
+    scale = jnp.where(diagonal > 0, jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1)), 1)
+    values = jnp.linalg.eigvalsh(information / jnp.outer(scale, scale))
+    is_regular = values > _FLAT * values[-1]
+    return jnp.sum(jnp.log(jnp.where(is_regular, values, 1))) + 2 * jnp.sum(jnp.log(scale))
 
 
 def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
@@ -277,13 +323,14 @@ def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
 
 
 class _Block(NamedTuple):
-    """Some rows of a party: features, parameters of each row, labels, which of them count, and their weights."""
+    """Some rows of a party: features, parameters, labels, which of them count, their weights and clusters."""
 
     x: Float[Array, "B d"]
     z: Float[Array, "B C"]
     y: Float[Array, " B"]
     mask: Bool[Array, " B"]
     weight: Float[Array, " B"]
+    cluster: Int[Array, " B"]
 
     def weighted(self, values: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
         """The values of the rows that count, times their weights; 0 for the others."""
@@ -299,7 +346,9 @@ class RowsOracle(RegressionOracle):
     y: Float[Array, " rows"]
     offsets: Float[Array, " rows"]
     weights: Float[Array, " rows"]
+    clusters: Int[Array, " rows"] | None
     first: Int[Array, ""]
+    most: int = eqx.field(static=True)
     block: int = eqx.field(static=True)
     power: int = eqx.field(static=True)
 
@@ -331,9 +380,39 @@ class RowsOracle(RegressionOracle):
                 same))
             return FitSums(self._gradient(b, slopes), information, hessian, scores, jnp.zeros_like(scores), gram,
                            RowTerms(*(b.weighted(term).sum() for term in terms)),
-                           b.weighted(jnp.ones_like(b.y)).sum())
+                           b.weighted(jnp.ones_like(b.y)).sum(), jnp.zeros_like(b.y[0]))
         means: FitSums = self._mean(w, of_block)
-        return means._replace(clusters=self.samples * jnp.outer(means.gradient, means.gradient))
+        if self.clusters is None:
+            return means._replace(clusters=self.samples * jnp.outer(means.gradient, means.gradient),
+                                  groups=means.groups + 1 / self.samples)
+        of_clusters, number = self.cluster_sums(w), 1 + jnp.max(jnp.where(self._is_own, self.clusters, 0))
+        return means._replace(clusters=of_clusters.T @ of_clusters / self.samples, groups=number / self.samples)
+
+    @override
+    def firth_gradient(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " P"]:
+        def of_block(b: _Block) -> Float[Array, " P"]:
+            return self._gradient(b, _firth_slopes(self.family, b.x, b.z, b.y, inverse)[:, None])
+
+        gradient: Array = self._mean(w, of_block)
+        return gradient
+
+    def cluster_sums(self, w: Vector) -> Float[Array, "clusters P"]:
+        """The gradient of each cluster, a sum over its rows."""
+        c = self.family.predictors
+
+        def of_block(b: _Block) -> Float[Array, "clusters P"]:
+            slopes = b.weighted(jax.vmap(jax.grad(self.family.loss))(b.z, b.y))
+            of_rows = jnp.concatenate([*(slopes[:, i, None] * b.x for i in range(c)), slopes[:, c:]], axis=1)
+            sums: Array = jnp.zeros((self.most, w.size), w.dtype).at[b.cluster].add(of_rows)
+            return sums
+
+        total: Array = self.samples * self._mean(w, of_block)
+        return total
+
+    @property
+    def _is_own(self) -> Bool[Array, " rows"]:
+        rows = jnp.arange(self.y.shape[0])
+        return (rows >= self.first) & (rows < self.first + self.samples)
 
     def _mean(self, w: Vector, f: Callable[[_Block], Any]) -> Any:
         """The mean over the party's rows of what ``f`` sums over blocks of them."""
@@ -347,13 +426,14 @@ class RowsOracle(RegressionOracle):
 
     def _rows(self, w: Vector, i: Array) -> _Block:
         start = self.first + i * self.block
-        x, y, offsets, weight = (jax.lax.dynamic_slice_in_dim(array, start, self.block)
-                                 for array in (self.x, self.y, self.offsets, self.weights))
+        clusters = jnp.zeros(self.y.shape, int) if self.clusters is None else self.clusters
+        x, y, offsets, weight, cluster = (jax.lax.dynamic_slice_in_dim(array, start, self.block) for array in (
+            self.x, self.y, self.offsets, self.weights, clusters))
         count = self.family.predictors * x.shape[1]
         predictors = x @ w[:count].reshape(self.family.predictors, -1).T + offsets[:, None]
         extra = jnp.broadcast_to(w[count:], (self.block, w.size - count))
         mask = i * self.block + jnp.arange(self.block) < self.samples
-        return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask, weight)
+        return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask, weight, cluster)
 
     def _gradient(self, b: _Block, slopes: Float[Array, "B C"]) -> Float[Array, " P"]:
         slopes = b.weighted(slopes)

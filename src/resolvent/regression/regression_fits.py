@@ -88,7 +88,7 @@ class SumsOfFit(OnePhaseMethod):
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FitReport:
         square, zero = jnp.zeros((w0.size, w0.size), w0.dtype), jnp.zeros((), w0.dtype)
         means = FitSums(jnp.zeros_like(w0), square, square, square, square, square, RowTerms(zero, zero, zero, zero),
-                        zero)
+                        zero, zero)
         local = jax.tree.map(lambda leaf: jnp.zeros((*shares.shape, *leaf.shape), leaf.dtype), (w0, means))
         return FitReport(w0, means, local if self.with_local_fits else None)
 

@@ -47,10 +47,10 @@ class SiteIntercepts(RegressionProblem):
     rows: RowRegression  # with a column of ones before x
 
     def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, weights: Any = None,
-                 power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
+                 clusters: Any = None, power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
         x = centred_by_party(np.asarray(x, float), np.asarray(sizes))
         self.rows = RowRegression(family, np.column_stack([np.ones(len(x)), x]), y, sizes, offsets=offsets,
-                                  weights=weights, power=power, block=block)
+                                  weights=weights, clusters=clusters, power=power, block=block)
         parameters = family.predictors * x.shape[1] + len(family.extra)
         self.sizes = self.rows.sizes
         self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
@@ -109,9 +109,8 @@ class SiteInterceptsOracle(RegressionOracle):
         information, hessian, gram = (_without(m, a, b) for m in (sums.information, sums.hessian, sums.gram))
         # A row's score for w, at the intercepts that follow w.
         turn = jnp.zeros((b.size, full.size)).at[:, b].set(jnp.eye(b.size)).at[:, a].set(-_slopes(sums.hessian, a, b).T)
-        gradient = turn @ sums.gradient
-        scores, clusters = turn @ sums.scores @ turn.T, self.samples * jnp.outer(gradient, gradient)
-        return FitSums(gradient, information, hessian, scores, clusters, gram, sums.terms, sums.weight)
+        scores, clusters = (turn @ outer @ turn.T for outer in (sums.scores, sums.clusters))
+        return FitSums(turn @ sums.gradient, information, hessian, scores, clusters, gram, *sums[6:])
 
     def with_intercepts(self, w: Float[Array, " P"]) -> Float[Array, " Q"]:
         """All parameters: w, and the intercepts that maximise the likelihood there."""

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,10 +23,22 @@ from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, c
 from resolvent.comparisons.regression.site_fits import SiteFits
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, check_range, quote
-from resolvent.regression.objective import FitSums
+from resolvent.regression.objective import FitSums, log_determinant
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Likelihoods(NamedTuple):
+    """What the rounds under constraints have found.
+
+    Attributes:
+        rises: [K] how much the mean loss rises under each hypothesis; NaN if its fit has not converged.
+        ends: [E, 2] the ends of the profile intervals; NaN if there is none.
+    """
+
+    rises: NDArray[np.float64]
+    ends: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +58,10 @@ class Fit:
         rows: the rows, for further fits; None in a federation, whose rows are at the sites.
         site_fits: the sites' own fits, if they are known.
         tests: the hypotheses that are tested beside the table.
+        likelihood_tests: those that are tested by the ratio of likelihoods.
+        profile: the coefficients whose interval is that of the profile likelihood.
+        likelihoods: what the rounds for these have found.
+        firth: whether the likelihood has Firth's penalty.
     """
 
     model: RegressionModel
@@ -58,12 +75,26 @@ class Fit:
     rows: RegressionRows | None = None
     site_fits: SiteFits | None = None
     tests: tuple[str, ...] = ()
+    likelihood_tests: tuple[str, ...] = ()
+    profile: tuple[str, ...] = ()
+    likelihoods: Likelihoods | None = None
+    firth: bool = False
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
             raise InputError(f"errors={quote(self.errors)} is not known{alternatives(self.errors, get_args(Errors))}")
         check_range("regress", "(0, 1)", level=self.level)
         check_errors_of_weights(self.errors, self.model.weights)
+
+    @property
+    def asks_likelihoods(self) -> bool:
+        """Whether there are further rounds, for likelihood-ratio tests and profile intervals."""
+        return bool(self.likelihood_tests or self.profile)
+
+    @property
+    def tested(self) -> Mapping[str, Any]:
+        """Hypothesis -> its test, or why there is none, for those that the fit was asked to test."""
+        return {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,13 +140,18 @@ class Fit:
         return round(self.observations) - self.identification.rank - self.model.kept
 
     @property
+    def clusters(self) -> int:
+        """G, the number of clusters: of the sites, or of those within them."""
+        return round(float(self.sums.groups))
+
+    @property
     def degrees_of_freedom_of_tests(self) -> int | None:
-        """Of the t statistics: G - 1 with errors clustered by G sites; n - P with a dispersion or sampling weights.
+        """Of the t statistics: G - 1 with errors of G clusters; n - P with a dispersion or sampling weights.
 
         None: z statistics, which a Cox model has with sampling weights as well.
         """
         if self.errors == "clustered":
-            return len(self.model.sites) - 1
+            return self.clusters - 1
         family = self.model.family
         has_t = family is not None and (self.model.weights == "sampling" or family.has_dispersion)
         return self.degrees_of_freedom if has_t else None
@@ -127,12 +163,19 @@ class Fit:
 
     @property
     def log_likelihood(self) -> float:
-        """The log-likelihood; for Cox the partial one. NaN with sampling weights and ``quasi_poisson``, without one."""
+        """The log-likelihood; for Cox the partial one, with Firth's penalty the penalised one.
+
+        NaN with sampling weights and ``quasi_poisson``, without one.
+        """
         if not self.has_likelihood:
             return float("nan")
         if self.model.family is None:
             return float(self.sums.terms.likelihood)
-        return self.model.family.log_likelihood(self.observations, self.dispersion, self.sums.terms)
+        likelihood = self.model.family.log_likelihood(self.observations, self.dispersion, self.sums.terms)
+        if not self.firth:
+            return likelihood
+        with jax.enable_x64(True):
+            return likelihood + float(log_determinant(jnp.asarray(self.sums.information))) / 2
 
     @property
     def aic(self) -> float:
@@ -142,7 +185,9 @@ class Fit:
     @cached_property
     def identification(self) -> Identification:
         """What the rows cannot tell."""
-        return identify(self.model, self.sums, self.penalties[1])
+        # With Firth's penalty the maximum is where the gradient of the likelihood itself is not zero.
+        sums = self.sums._replace(gradient=0 * self.sums.gradient) if self.firth else self.sums
+        return identify(self.model, sums, self.penalties[1])
 
     @cached_property
     def covariance(self) -> NDArray[np.float64]:
@@ -152,25 +197,25 @@ class Fit:
         inverse = self.identification.inverse
         if self.errors == "model":
             return self.dispersion * inverse
-        n, sites = self.observations, len(self.model.sites)
+        n, clusters = self.observations, self.clusters
         is_sampling = self.model.weights == "sampling"
         inverse = directions_of(self.sums, self.count, np.asarray(self.sums.hessian)).inverse
         if self.errors != "clustered":
             is_hc1 = self.errors in ("robust", "HC1") and self.model.family is not None
             factor = n / (n - 1 if is_sampling else self.degrees_of_freedom) if is_hc1 else 1.0
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
-        if sites < 2:
+        if clusters < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
         factor = 1.0
         if self.model.family is not None:
-            factor = sites / (sites - 1) * (1.0 if is_sampling else (n - 1) / self.degrees_of_freedom)
+            factor = clusters / (clusters - 1) * (1.0 if is_sampling else (n - 1) / self.degrees_of_freedom)
         return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
 
     @property
     def table(self) -> "pd.DataFrame":
         """A row for each parameter: estimate, standard error, z or t, p, interval, and ratio with interval.
 
-        Errors clustered by site have t with G - 1 degrees of freedom, as there are G independent parts; families with a
+        Errors of G clusters have t with G - 1 degrees of freedom, as there are G independent parts; families with a
         dispersion have t with n - P, the others z.
         """
         import pandas as pd
@@ -183,16 +228,20 @@ class Fit:
         has_t = freedom is not None
         law = stats.norm() if freedom is None else stats.t(freedom)
         half = law.ppf((1 + self.level) / 2) * error
+        low, high = estimates - half, estimates + half
+        if self.likelihoods is not None and self.errors == "model":
+            for name, ends in zip(self.profile, self.likelihoods.ends, strict=True):
+                low[self.names.index(name)], high[self.names.index(name)] = ends
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = estimates / error
         columns = {"estimate": estimates, "standard error": error, "t" if has_t else "z": statistic,
-                   "p": 2 * law.sf(np.abs(statistic)), "low": estimates - half, "high": estimates + half}
+                   "p": 2 * law.sf(np.abs(statistic)), "low": low, "high": high}
         if self.effect is not None:
             is_ratio = [name not in self.model.extra for name in self.names]
             with np.errstate(over="ignore"):
                 columns |= {self.effect: np.where(is_ratio, np.exp(estimates), np.nan),
-                            f"{self.effect} low": np.where(is_ratio, np.exp(estimates - half), np.nan),
-                            f"{self.effect} high": np.where(is_ratio, np.exp(estimates + half), np.nan)}
+                            f"{self.effect} low": np.where(is_ratio, np.exp(low), np.nan),
+                            f"{self.effect} high": np.where(is_ratio, np.exp(high), np.nan)}
         return pd.DataFrame(columns, index=pd.Index(self.names, name="parameter"))
 
     @property
@@ -203,6 +252,10 @@ class Fit:
             sentences.append(f"The fit has not converged after {self.rounds} rounds: its numbers are not final.")
         if any(self.penalties):
             sentences.append("Estimates with a penalty are biased on purpose: there are no standard errors.")
+        if self.likelihoods is not None and (endless := [name for name, ends in zip(
+                self.profile, self.likelihoods.ends, strict=True) if np.isnan(ends).any()]):
+            sentences.append(f"The profile likelihood of {', '.join(map(quote, endless))} has no end on one side, or "
+                             "the rounds were too few to find it.")
         return (*sentences, *rows_left_out(self.model))
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
@@ -211,6 +264,8 @@ class Fit:
         Raises:
             InputError: the rows are at the sites, which have sent the sums for these errors only.
         """
+        if errors == "model" and self.profile and level not in (None, self.level):
+            raise InputError(f"the profile intervals are of level {self.level:g}: fit with level={level:g}")
         fit = replace(self, errors=errors, level=self.level if level is None else level)
         if errors == self.errors or (self.rows is not None
                                      and LEVERAGE_POWERS.get(errors) == LEVERAGE_POWERS.get(self.errors)):

@@ -50,7 +50,8 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     r"\bstrata\s*\(": "leave strata() out: a Cox model has a baseline hazard of its own for each site, whose column "
     "party= names; for further strata name their column in a setting: strata='ward' in Python, strata: ward in a file, "
     "or --set regression.strata=ward",
-    r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site",
+    r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site, with "
+    "cluster='patient' for those clustered by a column",
     r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
     r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
     r"%in%": "write the product, such as ward:age",

@@ -150,8 +150,8 @@ class Heterogeneity:
 
 def heterogeneity(fit: Fit) -> Heterogeneity:
     """Every site's own fit, next to the common fit."""
-    if any(fit.penalties):
-        raise InputError("heterogeneity is about fits without a penalty: leave l1 and l2 out")
+    if any(fit.penalties) or fit.firth:
+        raise InputError("heterogeneity is about fits without a penalty: leave l1, l2 and firth out")
     if len(fit.model.sites) < 2:
         raise InputError("differences between sites need at least 2 sites")
     if fit.site_fits is None and fit.rows is None:

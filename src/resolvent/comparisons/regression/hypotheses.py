@@ -30,6 +30,7 @@ class HypothesisTest:
         error: its standard error.
         low: lower end of its interval.
         high: upper end of its interval.
+        kind: ``Wald`` or ``Likelihood-ratio``.
     """
 
     hypothesis: str
@@ -41,6 +42,7 @@ class HypothesisTest:
     error: float
     low: float
     high: float
+    kind: str = "Wald"
 
 
 def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
@@ -62,10 +64,7 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
 
     text = ", ".join(hypotheses)
     matrix, values = constraints_of(text, fit.model)
-    involved = np.any(matrix != 0, axis=0)
-    if unknown := [name for name, is_used, is_known in zip(fit.names, involved, fit.identification.is_identified,
-                                                           strict=True) if is_used and not is_known]:
-        raise InputError(f"{quote(text)} cannot be tested: there is no estimate of {', '.join(map(quote, unknown))}")
+    involved = check_known(fit, text, matrix)
     if any(fit.penalties):
         raise InputError("a fit with a penalty has no standard errors, and so no tests: leave l1 and l2 out")
     difference = matrix @ np.where(involved, fit.estimates, 0) - values
@@ -73,8 +72,8 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
     scale = np.sqrt(np.diag(covariance))
     spread = np.linalg.eigvalsh(covariance / np.outer(scale, scale)) if scale.all() else np.zeros(1)
     if spread[0] <= _SINGULAR * spread[-1]:
-        few = (f", or are more than {len(fit.model.sites) - 1}, which is all that errors clustered by "
-               f"{len(fit.model.sites)} sites can tell" if fit.errors == "clustered" else "")
+        few = (f", or are more than {fit.clusters - 1}, which is all that errors of {fit.clusters} "
+               f"{'sites' if fit.model.cluster is None else 'clusters'} can tell" if fit.errors == "clustered" else "")
         raise InputError(f"the hypotheses {quote(text)} depend on each other{few}: leave some out")
     statistic, q = float(difference @ np.linalg.solve(covariance, difference)), len(values)
     rest = fit.degrees_of_freedom_of_tests
@@ -86,15 +85,32 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
                           estimate - half, estimate + half)
 
 
-def tested(fit: Fit) -> dict[str, HypothesisTest | str]:
-    """Hypothesis -> its test, or why there is none, for those that the fit was asked to test."""
-    tests: dict[str, HypothesisTest | str] = {}
-    for text in fit.tests:
-        try:
-            tests[text] = wald_test(fit, [text])
-        except InputError as error:
-            tests[text] = str(error)
-    return tests
+def check_known(fit: Fit, text: str, matrix: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """[P] the coefficients that a hypothesis is about; refuse those without an estimate."""
+    involved = np.asarray(np.any(matrix != 0, axis=0))
+    if unknown := [name for name, is_used, is_known in zip(fit.names, involved, fit.identification.is_identified,
+                                                           strict=True) if is_used and not is_known]:
+        raise InputError(f"{quote(text)} cannot be tested: there is no estimate of {', '.join(map(quote, unknown))}")
+    return involved
+
+
+def coordinates_of(text: str, model: RegressionModel) -> tuple[NDArray[np.float64], NDArray[np.bool_],
+                                                               NDArray[np.float64]]:
+    """[P, P] a matrix T, [P] which numbers of theta are free, and [P] the others, so that w = T theta are the
+    parameters that fulfil the hypotheses R w = r: one parameter for each equation follows from those that are free.
+    """
+    from scipy.linalg import qr, solve_triangular
+
+    matrix, values = constraints_of(text, model)
+    (q, p), (orthogonal, upper, order) = matrix.shape, qr(matrix, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(upper))
+    if q > p or sizes.min() <= _SINGULAR * sizes.max():
+        raise InputError(f"the hypotheses {quote(text)} depend on each other: leave some out")
+    following, free = order[:q], order[q:]
+    turn, fixed, is_free = np.eye(p), np.zeros(p), np.ones(p, bool)
+    turn[np.ix_(following, free)] = -solve_triangular(upper[:, :q], upper[:, q:])
+    fixed[following], is_free[following] = solve_triangular(upper[:, :q], orthogonal.T @ values), False
+    return turn, is_free, fixed
 
 
 def constraints_of(text: str, model: RegressionModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -199,7 +199,7 @@ def _separated(names: list[str]) -> str:
     shown = [name for name in names if not name.endswith("Intercept")] or names
     verb = "divides" if len(shown) == 1 else "divide"
     return (f"Separation: {_list(shown)} {verb} the rows perfectly, so that the estimates are infinite. Join levels, "
-            "leave columns out, or set l2.")
+            "leave columns out, or set firth (binomial, poisson), which has finite estimates, or l2.")
 
 
 def _no_overdispersion(names: list[str]) -> str:

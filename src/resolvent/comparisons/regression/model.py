@@ -37,6 +37,7 @@ class RegressionModel:
         weights: what the weights of the rows mean; None: all are 1.
         strata: of a Cox model, the column of strata within the sites; None: a site is one.
         ties: of a Cox model.
+        cluster: the column of clusters within the sites; None: a site is one.
     """
 
     formula: str
@@ -57,6 +58,7 @@ class RegressionModel:
     weights: Weights | None = None
     strata: str | None = None
     ties: Ties = "efron"
+    cluster: str | None = None
 
     @property
     def cells(self) -> CellRules:
@@ -144,4 +146,4 @@ class RegressionModel:
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
                    settings.site == "fixed", None if settings.weights is None else settings.weights[0],
-                   settings.strata, settings.ties)
+                   settings.strata, settings.ties, settings.cluster)

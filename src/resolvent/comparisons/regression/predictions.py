@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILE = "predictor.json"
+_STEP = 1e-3  # of a column, relative to its size, for the derivatives of the design's columns
 Scale = Literal["response", "link"]
 
 
@@ -110,6 +111,72 @@ class Predictor:
             columns |= {f"{kind}{name}": of_rows[:, k] for k, name in enumerate(names)}
         return pd.DataFrame(columns, index=frame.index)
 
+    def effects(self, name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
+        r"""The marginal effects of a column at the values of rows, with errors by the delta method.
+
+        Of a number it is the derivative of the mean by the column, with all terms in which the column occurs; of a
+        category, the mean at each level minus that at the base level. With the columns x and their derivatives x' (or
+        their difference), the gradient by beta is mean''(eta) (x'beta) x + mean'(eta) x'.
+
+        Args:
+            name: a column of the formula.
+            frame: as of ``predict``.
+
+        Returns:
+            A row for each row: ``effect``, ``standard error``, ``low`` and ``high``; of a category for each level.
+        """
+        import pandas as pd
+        from scipy import stats
+
+        family, model = self.model.family, self.model
+        if name not in parse_formula(model.formula).variables:
+            raise InputError(f"{quote(name)} is no column of the formula{alternatives(name, self.columns)}")
+        if model.keeps_intercepts or (family is not None and family.predictors > 1):
+            raise InputError("marginal effects need a mean with one linear predictor and an intercept: compare "
+                             "predictions (fit.predict) at two values instead")
+        x, offsets, is_complete = self._encode(frame)
+        d = x.shape[1]
+        beta, covariance, rows = self.estimates[:d], self.covariance[:d, :d], frame[is_complete]
+
+        def shape(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+            columns = self._encode(rows.assign(**{name: values}))[0]
+            with jax.enable_x64(True):
+                eta = jnp.asarray(columns @ beta + offsets)[:, None]
+                mean, slope = map(np.asarray, _means(jnp.exp if family is None else family.mean, eta))
+            return columns, mean[:, -1], slope[:, -1, 0]
+
+        effects: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        if name in model.levels:
+            base, *levels = model.levels[name]
+            at_base = shape(base)
+            for level in levels:
+                columns, mean, slope = shape(level)
+                effects[f" {level}"] = (mean - at_base[1],
+                                        slope[:, None] * columns - at_base[2][:, None] * at_base[0])
+        else:
+            centre = np.asarray(rows[name], np.float64)
+            step = _STEP * np.maximum(np.abs(centre), 1)
+            # Exact for polynomials of degree 4; otherwise the error is of the order of step^4.
+            parts = [(weight, self._encode(rows.assign(**{name: centre + k * step}))[0])
+                     for k, weight in ((1, 8), (-1, -8), (2, -1), (-2, 1))]
+            derivative = sum(weight * part for weight, part in parts) / (12 * step[:, None])
+            with jax.enable_x64(True):
+                eta = jnp.asarray(x @ beta + offsets)
+                mean_of = jnp.exp if family is None else family.mean
+                slope, bend = (np.asarray(jax.vmap(f)(eta)) for f in _derivatives(mean_of))
+            along = derivative @ beta
+            effects[""] = slope * along, (bend * along)[:, None] * x + slope[:, None] * derivative
+        law = stats.norm() if self.freedom is None else stats.t(self.freedom)
+        quantile, columns_of = float(law.ppf((1 + self.level) / 2)), {}
+        for level, (effect, gradient) in effects.items():
+            error = np.sqrt(np.einsum("nj,jk,nk->n", gradient, covariance, gradient))
+            half = quantile * error
+            for kind, numbers in (("effect", effect), ("standard error", error), ("low", effect - half),
+                                  ("high", effect + half)):
+                columns_of[f"{kind}{level}"] = np.full(len(frame), np.nan)
+                columns_of[f"{kind}{level}"][is_complete] = numbers
+        return pd.DataFrame(columns_of, index=frame.index)
+
     def _encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """The columns and offsets of the complete rows, and which rows these are."""
         model, formula = self.model, parse_formula(self.model.formula)
@@ -186,6 +253,15 @@ def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Sc
     write_predictions(out, table, {"regression": str(folder), "formula": predictor.model.formula, "scale": scale,
                                    "level": predictor.level, "rows": rows}, quote_formulas=quote_formulas)
     return len(table), int(table.iloc[:, 1].isna().sum())
+
+
+def _derivatives(mean: Any) -> tuple[Any, Any]:
+    """The first and second derivative of the mean by a single linear predictor; for two classes, of the second."""
+    def one(eta: jax.Array) -> jax.Array:
+        last: jax.Array = mean(eta[None])[-1]
+        return last
+
+    return jax.grad(one), jax.grad(jax.grad(one))
 
 
 @partial(jax.jit, static_argnums=0)

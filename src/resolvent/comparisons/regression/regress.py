@@ -1,6 +1,7 @@
 """``regress``: fit a regression over sites by sums."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -8,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.arguments import checked
-from resolvent.comparisons.regression.hypotheses import constraints_of
+from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
+from resolvent.comparisons.regression.likelihoods import search
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
-from resolvent.errors import InputError
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.newton import NewtonState
 from resolvent.regression.cox import Ties
 from resolvent.regression.newton import FederatedNewton
@@ -31,9 +33,10 @@ from resolvent.tables.text_formats import TextFormat
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
             exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
-            strata: str | None = None, ties: Ties = "efron", reference: Mapping[str, Any] | None = None,
-            order: Sequence[Any] | None = None,
-            site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
+            cluster: str | None = None, strata: str | None = None, ties: Ties = "efron",
+            reference: Mapping[str, Any] | None = None, order: Sequence[Any] | None = None,
+            site: Literal["fixed"] | None = None, tests: Sequence[str] = (), likelihood_tests: Sequence[str] = (),
+            profile: Sequence[str] = (), firth: bool = False,
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
@@ -55,7 +58,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             ``zero_inflated_poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from the
             label, where it is certain.
         errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, and with
-            leverages ``HC2`` and ``HC3``), or ``clustered`` by site.
+            leverages ``HC2`` and ``HC3``), or ``clustered`` by site, or by ``cluster``.
         level: level of the intervals.
         l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
         l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
@@ -66,12 +69,18 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
             estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
             has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.
+        cluster: a column whose values are clusters within each site, such as patients with several rows, for
+            ``errors="clustered"``; default: a site is a cluster. The same value at two sites is two clusters.
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
         order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
+        likelihood_tests: the same by the ratio of likelihoods; see ``Regression.likelihood_test``.
+        profile: coefficients whose interval is that of the profile likelihood, such as ``["age"]``.
+        firth: use Firth's penalty, with which estimates are finite where columns divide the rows perfectly, and nearly
+            unbiased with few events; of families ``binomial`` and ``poisson``.
         missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
             or column -> such a list. Predictions leave the same cells out.
         text: columns that are categories whatever their values look like, such as codes.
@@ -86,9 +95,11 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     """
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
-        frequency_weights=frequency_weights, sampling_weights=sampling_weights, strata=strata, ties=ties,
+        frequency_weights=frequency_weights, sampling_weights=sampling_weights, cluster=cluster, strata=strata,
+        ties=ties, site=site,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
-        order=None if order is None else tuple(map(text_of_value, order)), site=site, tests=tuple(tests) or None)
+        order=None if order is None else tuple(map(text_of_value, order)), tests=tuple(tests) or None,
+        likelihood_tests=tuple(likelihood_tests) or None, profile=tuple(profile) or None, firth=firth)
     cells = cell_rules(missing, text)
     return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
 
@@ -101,7 +112,10 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
         result = simulate(newton_of(rows.model, settings), problem, rounds=settings.rounds, evaluate_every=2,
                           on_evaluation=_stop_when_converged, progress=False, name="Newton")
         means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
-    return regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
+    fit = regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
+    if not fit.asks_likelihoods:
+        return fit
+    return replace(fit, likelihoods=search(fit, fit.likelihood_tests, fit.profile, settings.rounds))
 
 
 def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
@@ -124,11 +138,20 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     check_errors(model, settings.errors)
     for text in settings.tests or ():
         constraints_of(text, model)
+    for text in settings.likelihood_tests or ():
+        coordinates_of(text, model)
+    for name in settings.profile or ():
+        if name not in model.names:
+            raise InputError(f"profile: there is no coefficient {quote(name)}{alternatives(name, model.names)}")
+    if settings.firth and (model.family_name not in ("binomial", "poisson") or model.keeps_intercepts):
+        raise InputError("firth is for the families binomial and poisson with one intercept: for others set l2, and "
+                         "leave site out or write the column of the region in the formula")
 
 
 def newton_of(model: RegressionModel, settings: RegressionSettings) -> FederatedNewton:
     """The algorithm that fits a regression."""
-    return FederatedNewton(jnp.asarray(settings.l1 * model.is_penalised) if settings.l1 else None)
+    return FederatedNewton(jnp.asarray(settings.l1 * model.is_penalised) if settings.l1 else None,
+                           firth=sum(model.site_rows) if settings.firth else None)
 
 
 def sums_of(model: RegressionModel, settings: RegressionSettings, *, with_local_fits: bool) -> SumsOfFit:
@@ -150,7 +173,8 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
     sums = jax.tree.map(lambda leaf: np.asarray(leaf) * sum(model.site_rows), means)
     return Regression(model, np.asarray(search.point), sums, int(search.evaluations), bool(search.has_converged),
                       (settings.l1, settings.l2), settings.errors, settings.level,
-                      tests=tuple(settings.tests or ()), **further)
+                      tests=tuple(settings.tests or ()), likelihood_tests=tuple(settings.likelihood_tests or ()),
+                      profile=tuple(settings.profile or ()), firth=settings.firth, **further)
 
 
 def _stop_when_converged(event: EvaluationEvent) -> None:

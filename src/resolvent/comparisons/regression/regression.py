@@ -12,9 +12,10 @@ from typing_extensions import override
 from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.hazards import Clock, baseline, proportional_hazards, survival_curves
 from resolvent.comparisons.regression.heterogeneity import Heterogeneity, heterogeneity
-from resolvent.comparisons.regression.hypotheses import HypothesisTest, tested, wald_test
+from resolvent.comparisons.regression.hypotheses import HypothesisTest, wald_test
 from resolvent.comparisons.regression.predictions import Predictor, Scale
 from resolvent.comparisons.regression.wording import summary
+from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,7 @@ class Regression(Fit):
     @cached_property
     def differences(self) -> Heterogeneity | None:
         """``heterogeneity``; None where it is not defined: one site, a penalty, or sites that keep their own fits."""
-        can_differ = len(self.model.sites) > 1 and not any(self.penalties) and (
+        can_differ = len(self.model.sites) > 1 and not any(self.penalties) and not self.firth and (
             self.rows is not None or self.site_fits is not None)
         return self.heterogeneity() if can_differ else None
 
@@ -66,6 +67,27 @@ class Regression(Fit):
         """
         return self.predictor.predict(rows, scale)
 
+    def effects(self, column: str, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """Marginal effects of a column on the mean, at given values of all columns, with intervals by the delta method.
+
+        Of a number it is the derivative of the mean, of a category the difference of each level from the base level.
+        It follows from the estimates: no site sends anything.
+
+        Args:
+            column: a column of the formula.
+            rows: as of ``predict``.
+
+        Returns:
+            A row for each row: ``effect``, ``standard error``, ``low`` and ``high``; of a category for each level.
+
+        Raises:
+            InputError: as of ``predict``; or there is no such column, several linear predictors, or no intercept.
+
+        Example:
+            >>> fit.effects("age", pd.DataFrame({"age": [50, 60], "ward": ["A", "B"]}))  # doctest: +SKIP
+        """
+        return self.predictor.effects(column, rows)
+
     def test(self, *hypotheses: str) -> HypothesisTest:
         """Wald's test of hypotheses, all together: of a factor, of several terms, or of a contrast.
 
@@ -83,6 +105,41 @@ class Regression(Fit):
             >>> fit.test("C(ward)", "age:sex").p  # doctest: +SKIP
         """
         return wald_test(self, hypotheses)
+
+    def likelihood_test(self, *hypotheses: str) -> HypothesisTest:
+        """The likelihood-ratio test of hypotheses, all together; families with a dispersion have the F test.
+
+        It takes a fit under the hypotheses, by further rounds, where all rows are in one table.
+
+        Args:
+            hypotheses: as of ``test``.
+
+        Raises:
+            InputError: the rows are at the sites, or the fit has no likelihood.
+
+        Example:
+            >>> fit.likelihood_test("C(ward)").p  # doctest: +SKIP
+        """
+        from resolvent.comparisons.regression.likelihoods import check, ratio_test, search
+
+        text = ", ".join(hypotheses)
+        if self.likelihoods is not None and text in self.likelihood_tests:
+            return ratio_test(self, text, float(self.likelihoods.rises[self.likelihood_tests.index(text)]))
+        check(self)
+        return ratio_test(self, text, float(search(self, (text,), ()).rises[0]))
+
+    @property
+    @override
+    def tested(self) -> Mapping[str, HypothesisTest | str]:
+        tests: dict[str, HypothesisTest | str] = {}
+        for texts, test in ((self.tests, self.test), (self.likelihood_tests, self.likelihood_test)):
+            for text in texts:
+                try:
+                    found: HypothesisTest | str = test(text)
+                except InputError as error:
+                    found = str(error)
+                tests[text if text not in tests else f"{text} (likelihood)"] = found
+        return tests
 
     def baseline(self) -> "pd.DataFrame":
         r"""Of a Cox model, the baseline hazard of each site and stratum, where all rows are in one table.
@@ -132,7 +189,7 @@ class Regression(Fit):
     def facts(self) -> Mapping[str, Any]:
         tests = [{"hypothesis": text, "problem": test} if isinstance(test, str) else
                  {name: None if value != value else value for name, value in asdict(test).items()}
-                 for text, test in tested(self).items()]
+                 for text, test in self.tested.items()]
         return {**super().facts(), **({"tests": tests} if tests else {})}
 
     def summary(self) -> str:

@@ -75,6 +75,7 @@ class RegressionRows:
         strata: [rows] number of the stratum; None: a site is one.
         offsets: [rows] the offset; None: zero.
         weights: [rows] the weight of each row; None: 1.
+        clusters: [rows] number of the cluster; None: a site is one.
         levels: column of categories -> [rows] its levels.
     """
 
@@ -87,6 +88,7 @@ class RegressionRows:
     strata: NDArray[np.int64] | None = None
     offsets: NDArray[np.float64] | None = None
     weights: NDArray[np.float64] | None = None
+    clusters: NDArray[np.int64] | None = None
     levels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def problem(self, *, l2: float = 0.0) -> RegressionProblem:
@@ -99,11 +101,11 @@ class RegressionRows:
         power = 2 if model.weights == "sampling" else 1
         if model.family is None:
             return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
-                                 offsets=self.offsets, weights=self.weights, power=power, ties=model.ties, l2=penalty,
-                                 longest=max(model.site_rows))
+                                 offsets=self.offsets, weights=self.weights, clusters=self.clusters, power=power,
+                                 ties=model.ties, l2=penalty, longest=max(model.site_rows))
         regression = SiteIntercepts if model.keeps_intercepts else RowRegression
         return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
-                          power=power, start=model.start, l2=penalty, block=model.block)
+                          clusters=self.clusters, power=power, start=model.start, l2=penalty, block=model.block)
 
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
@@ -155,7 +157,7 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     frame = with_unique_names(frame)
     check_columns(formula, frame.columns, others)
     for name in settings.columns:
-        check_named(frame, name, "offset, exposure or weights")
+        check_named(frame, name, "offset, exposure, weights, strata or cluster")
     used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.columns]))
     frame = read_cells(frame[used], used, cells)
     values: dict[str, NDArray[Any]] = {}
@@ -206,8 +208,10 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     if settings.weights is not None:
         kind, column = settings.weights
         weights = numbers_of(frame[column], "frequency" if kind == "frequency" else "positive")
+    clusters = None if settings.cluster is None else np.unique(level_names(frame[settings.cluster]),
+                                                               return_inverse=True)[1]
     offsets = offsets_of(frame, settings.added)
-    return RegressionRows(model, np.array(sizes), x, y, event, entry, strata, offsets, weights, of_rows)
+    return RegressionRows(model, np.array(sizes), x, y, event, entry, strata, offsets, weights, clusters, of_rows)
 
 
 def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,

@@ -23,7 +23,7 @@ class RegressionSettings:
         formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``.
         family: distribution of the label; ``auto``: from the label, where it is certain.
         errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, ``HC2``,
-            ``HC3``), or ``clustered`` by site.
+            ``HC3``), or ``clustered`` by site, or by ``cluster``.
         level: level of the intervals.
         l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
         l2: weight of half their squares (ridge).
@@ -32,12 +32,18 @@ class RegressionSettings:
         frequency_weights: a column that says for how many equal rows a row stands.
         sampling_weights: a column with the inverse of the probability that a row was sampled, or observed; standard
             errors are robust, or clustered by site.
+        cluster: a column whose values are clusters within each site, such as patients with several rows, for
+            ``errors="clustered"``; default: a site is a cluster.
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         order: with ``family: ordinal``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
+        likelihood_tests: the same by the ratio of likelihoods, with a fit under each hypothesis.
+        profile: coefficients whose interval is that of the profile likelihood, such as ``[age, "ward[T.B]"]``.
+        firth: whether the likelihood has Firth's penalty, so that all estimates are finite, also where columns divide
+            the rows perfectly; of families binomial and poisson.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
         rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
             about 30.
@@ -56,12 +62,16 @@ class RegressionSettings:
     exposure: str | None = None
     frequency_weights: str | None = None
     sampling_weights: str | None = None
+    cluster: str | None = None
     strata: str | None = None
     ties: Ties = "efron"
     reference: dict[str, Code] | None = None
     order: tuple[str, ...] | None = None
     site: Literal["fixed"] | None = None
     tests: tuple[str, ...] | None = None
+    likelihood_tests: tuple[str, ...] | None = None
+    profile: tuple[str, ...] | None = None
+    firth: bool = False
     heterogeneity: bool = True
     rounds: int = 40
 
@@ -76,9 +86,18 @@ class RegressionSettings:
 
         if self.frequency_weights is not None and self.sampling_weights is not None:
             raise InputError("frequency_weights and sampling_weights mean different things: set one of them")
+        if self.cluster is not None and self.errors != "clustered":
+            raise InputError(f"cluster={quote(self.cluster)} names the clusters of errors=clustered, and errors="
+                             f"{self.errors} has none: set errors=clustered, or leave cluster out")
         check_errors_of_weights(self.errors, self.weights and self.weights[0])
         if self.tests and self.has_penalty:
             raise InputError("tests: a fit with a penalty has no standard errors, and so no tests: leave l1 and l2 out")
+        of_likelihood = {"likelihood_tests": self.likelihood_tests, "profile": self.profile, "firth": self.firth}
+        for name, value in of_likelihood.items():
+            if value and (self.has_penalty or self.errors != "model" or self.sampling_weights is not None):
+                raise InputError(f"{name} is of the likelihood, which a fit with l1, l2, sampling_weights or other "
+                                 "errors than those of the model does not report: leave these settings out, or test "
+                                 "with tests, which are Wald's")
 
     @property
     def added(self) -> dict[str, str]:
@@ -96,8 +115,8 @@ class RegressionSettings:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are used and that the formula does not name."""
-        strata = () if self.strata is None else (self.strata,)
-        return (*self.added.values(), *(() if self.weights is None else self.weights[1:]), *strata)
+        others = (name for name in (self.strata, self.cluster) if name is not None)
+        return (*self.added.values(), *(() if self.weights is None else self.weights[1:]), *others)
 
     @property
     def references(self) -> Mapping[str, str]:

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resolvent.comparisons.regression.hypotheses import tested
 from resolvent.comparisons.text_tables import plain_table
 from resolvent.errors import count_of, quote
 
@@ -45,24 +44,36 @@ def facts_in_words(fit: "Fit") -> list[str]:
     dispersion = f", dispersion {number(fit.dispersion)}" if model.family and model.family.has_dispersion else ""
     deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
     likelihood = "No likelihood" if not fit.has_likelihood else (
+        f"Log-likelihood {fit.log_likelihood:.2f}, with Firth's penalty" if fit.firth else
         f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}")
-    sentences.append(f"{likelihood}{deviance}. Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
+    sentences.append(f"{likelihood}{deviance}. Standard errors {_errors(fit)}; intervals of "
+                     f"{fit.level:.0%}{_profiles(fit)}.")
     return sentences
+
+
+def _profiles(fit: "Fit") -> str:
+    return f", of the profile likelihood for {', '.join(fit.profile)}" if fit.profile and fit.errors == "model" else ""
+
+
+def _errors(fit: "Fit") -> str:
+    if fit.errors == "clustered" and fit.model.cluster is not None:
+        return f"clustered by {fit.model.cluster} within the sites ({fit.clusters} clusters)"
+    return _ERRORS[fit.errors]
 
 
 def tests_in_words(fit: "Fit") -> list[str]:
     """A sentence for each hypothesis that is tested; for one combination of the coefficients with its estimate."""
     sentences = []
-    for text, test in tested(fit).items():
+    for test in fit.tested.values():
         if isinstance(test, str):
             sentences.append(f"No test: {test}.")
             continue
         law = "chi-squared" if test.rest is None else "F"
         freedom = str(test.freedom) if test.rest is None else f"{test.freedom} and {test.rest}"
         unit = "degree" if freedom == "1" else "degrees"
-        sentence = (f"Wald test of {text}: {law} {test.statistic:.2f} with {freedom} {unit} of freedom, "
-                    f"p {probability(test.p)}")
-        if test.freedom == 1:
+        sentence = (f"{test.kind} test of {test.hypothesis}: {law} {test.statistic:.2f} with {freedom} {unit} "
+                    f"of freedom, p {probability(test.p)}")
+        if test.estimate == test.estimate:
             sentence += f"; estimate {number(test.estimate)}, interval {_interval(test.low, test.high)}"
             if fit.effect is not None:
                 low, high = np.exp([test.low, test.high])

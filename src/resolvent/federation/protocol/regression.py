@@ -15,6 +15,7 @@ from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import newton_of, sums_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
+from resolvent.errors import InputError
 from resolvent.federation.protocol.table_plan import LARGEST, TERMS, TablePlan, wide_integer_sums
 from resolvent.tables.table_options import TableOptions
 
@@ -27,6 +28,13 @@ class FederatedRegression(TablePlan):
     title: ClassVar[str] = RegressionFile.title
     file_type: ClassVar[type[PlanFile[Any]]] = RegressionFile
     needs_all_sites: ClassVar[str] = "sums over other sites are of another likelihood"
+
+    def __post_init__(self) -> None:
+        further = {"likelihood_tests": self.settings.likelihood_tests, "profile": self.settings.profile,
+                   "firth": self.settings.firth}
+        if asked := [name for name, value in further.items() if value]:
+            raise InputError(f"regression.{asked[0]}: it needs further rounds, which a federation does not make: leave "
+                             "it out; tests are Wald's there (tests), and with l2 all estimates are finite")
 
     @property
     @override

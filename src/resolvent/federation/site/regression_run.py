@@ -82,7 +82,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
         reasons = {}
         if few := _few_rows(self._report, self._limits.min_cell):
             reasons["min_cell"] = few
-        if self.plan.settings.errors == "clustered" and len(self._membership.sites) < 2:
+        settings = self.plan.settings
+        if settings.errors == "clustered" and settings.cluster is None and len(self._membership.sites) < 2:
             reasons["min_sites"] = "errors clustered by site need 2 sites"
         return reasons
 
