@@ -17,6 +17,7 @@ from peer import Work
 
 import resolvent as rv
 from resolvent.algorithms import keys
+from resolvent.algorithms.participation.rules import draw_of_round
 from resolvent.data.federated import Split
 from resolvent.math import tree
 
@@ -145,8 +146,7 @@ def _cohorts(work: Workload, sizes: np.ndarray, rounds: int) -> np.ndarray:
     participation = rv.participation.Full() if work.cohort == work.parties else rv.participation.Uniform(work.cohort)
 
     def of_round(t: jax.Array) -> jax.Array:
-        key = keys.cohort_key(keys.round_key(keys.root_key(0), t))
-        return participation(key, jnp.asarray(sizes)).index
+        return draw_of_round(participation, (), jnp.asarray(sizes), keys.root_key(0), t)[0].index
 
     return np.asarray(jax.lax.map(of_round, jnp.arange(rounds)))
 
