@@ -5,6 +5,7 @@ Every room may import this module.
 
 import difflib
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -163,12 +164,12 @@ def check_range(owner: object, interval: Interval, *, advice: str = "", **values
     Args:
         advice: what to do instead, for the end of the error.
     """
-    import jax  # here, because a command that shows a run does not need it
-
+    jax = sys.modules.get("jax")  # where nothing has imported it, no value is an array of JAX
+    arrays = () if jax is None else (jax.Array,)
     title = owner if isinstance(owner, str) else type(owner).__name__
     for name, value in values.items():
-        if isinstance(value, int | float | list | tuple | np.generic | np.ndarray | jax.Array) and not isinstance(
-                value, jax.core.Tracer):
+        if isinstance(value, (int, float, list, tuple, np.generic, np.ndarray, *arrays)) and not (
+                jax and isinstance(value, jax.core.Tracer)):
             numbers = np.asarray(value)
             outside = numbers[~_CONDITION_OF[interval](numbers)]  # NaN fails every condition
             if outside.size:

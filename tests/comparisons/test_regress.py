@@ -184,7 +184,7 @@ def test_sampling_weights_have_the_errors_of_a_sample_with_replacement(patients,
     ({"sampling_weights": "age"}, "errors=model does not go with sampling_weights"),
     ({"frequency_weights": "years"}, "'years' has 400 values that are not counts 1, 2, ..."),
     ({"sampling_weights": "score", "errors": "robust"}, "values that are not positive numbers"),
-    ({"frequency_weights": "weight"}, "no column 'weight' .offset, exposure or weights."),
+    ({"frequency_weights": "weight"}, "no column 'weight' .offset, exposure, weights, strata or cluster."),
     ({"frequency_weights": "age", "sampling_weights": "years"}, "mean different things: set one of them")])
 def test_weights_are_refused_with_the_reason(patients, settings, words):
     with pytest.raises(InputError, match=words):

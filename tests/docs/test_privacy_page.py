@@ -30,8 +30,8 @@ def test_the_table_of_sites_together():
     spent = [rv.privacy.party_epsilons(algorithm, rate=1.0, rounds=20, delta=1e-5, colluding=k) for k in helpers]
     assert rows(PAGE)[header + 2][1:] == [f"{e.secure_server:#.3g}" for e in spent]
     assert all(e.known_cohorts == e.secure_server for e in spent[1:])
-    assert f"a single other site has {spent[0].known_cohorts:#.3g}, with" in PAGE
-    assert f"the server has {spent[0].server:.3g} alone" in PAGE
+    assert f"ε is {spent[0].known_cohorts:#.3g} against a single other site, with" in PAGE
+    assert f"it is {spent[0].server:.3g} against the server alone" in PAGE
 
 
 def test_the_claims_of_the_audit():

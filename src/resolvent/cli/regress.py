@@ -43,13 +43,12 @@ def regress(
         party: the column that names the site.
         family: distribution of the label: gaussian, binomial, multinomial, ordinal, poisson, quasi_poisson,
             zero_inflated_poisson, negative_binomial, gamma or cox; default: from the label, where it is certain.
-        set: other settings: regression.errors=robust for standard errors that hold with a wrong variance (HC1; or HC0,
-            HC2, HC3), or clustered, by site; level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
-            exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; order=[low,high] of an
-            ordinal label; site=fixed for an intercept of each site's own; tests=[C(ward)] for joint tests and
-            contrasts, likelihood_tests=[C(ward)]; cluster=patient, profile=[age], firth=true; data.separator,
-            data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells without a value,
-            data.text=[icd] for columns that are categories.
+        set: other settings, which docs/regression.md explains: regression.errors=robust or clustered; level, l1, l2;
+            the columns offset, exposure, frequency_weights, sampling_weights and cluster; reference.ward=A for a base
+            level; order=[low,high] of an ordinal label; site=fixed for an intercept of each site's own;
+            tests=[C(ward)], likelihood_tests=[C(ward)], profile=[age], firth=true; data.separator, data.decimal and
+            data.encoding of a text file; data.missing=[?,-999] for cells without a value, data.text=[icd] for columns
+            that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.

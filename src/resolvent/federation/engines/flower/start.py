@@ -6,6 +6,7 @@ for a site. Both are started with ``--isolation process``: they move messages, a
 
 import functools
 import json
+import math
 import sys
 import threading
 import time
@@ -103,12 +104,13 @@ def run_supernode(note: KitNote, port: str, secret: str) -> None:
     # The loop of a SuperNode sleeps for 3 seconds if it has no message, and for 0.5 seconds if it has no reply, which
     # would be most of the duration of a round.
     # It sleeps after each answer of the SuperLink, which is a sign that it is connected.
-    last = 0.0
+    last = -math.inf
 
     def sleep(seconds: float) -> None:
         nonlocal last
-        if time.time() - last > _WATCH:
-            write_signs(note.kit, {note.name: (last := time.time())})
+        if time.monotonic() - last > _WATCH:
+            last = time.monotonic()
+            write_signs(note.kit, {note.name: time.time()})
         time.sleep(min(seconds / 10, _MAX_PAUSE))
 
     start_client_internal.time = SimpleNamespace(sleep=sleep, time=time.time, monotonic=time.monotonic)
@@ -121,7 +123,7 @@ def run_supernode(note: KitNote, port: str, secret: str) -> None:
     try:
         flower_supernode()
     finally:
-        if not last and not connection_problem(note):  # the SuperLink has answered, and has not activated the node
+        if last < 0 and not connection_problem(note):  # the SuperLink has answered, and has not activated the node
             report_second_session(note.kit, note.name, is_refused_here=True)
 
 
