@@ -198,8 +198,11 @@ def _number(number: float | None) -> str:
 
 
 def _costs(table: Table, method: str) -> list[str]:
-    """The share of parties worse than alone, and rounds, bytes and CPU seconds in units of FedAvg's."""
-    names = [p.name for p in PROBLEMS]
+    """The share of parties worse than alone, and rounds, bytes and CPU seconds in units of FedAvg's.
+
+    Over the covered problems: a method with cells on others would be compared on more difficult or easier ones.
+    """
+    names = table.covered()
     worse = [share for p in names if not np.isnan(share := table.worse_than_alone(p, method))]
     pairs = [(row, other) for p in names if (row := table.row(p, method)) and (other := table.row(p, FEDAVG))
              and row.is_finite and other.is_finite]
@@ -213,7 +216,7 @@ def _costs(table: Table, method: str) -> list[str]:
 
 
 def _collapses(table: Table, method: str) -> str:
-    measured = [p for p in NAMES if table.row(p, method, "attacked")]
+    measured = [p for p in table.covered("attacked") if table.row(p, method, "attacked")]
     return f"{sum(table.is_collapsed(p, method, 'attacked') for p in measured)} of {len(measured)}" if measured else ""
 
 
