@@ -393,14 +393,14 @@ def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, ca
     (tmp_path / "site.yaml").write_text("table: patients.csv\n")
     monkeypatch.setattr(kits, "kit_note", lambda kit, kind: SimpleNamespace(name="aachen", kit=kit))
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    commands.check(tmp_path, tmp_path / "site.yaml", tmp_path / "plan.yaml", attack=True, seconds=0.5, format="json")
+    commands.check(tmp_path, tmp_path / "site.yaml", tmp_path / "plan.yaml", attack=0.5, format="json")
     content = json.loads(capsys.readouterr().out)
     assert content["rows"] == 0
     assert [method["method"] for method in content["methods"]] == ["alone", "FedAvg"]
     assert content["methods"][0]["note"] == "it sends no reply"
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
     with pytest.raises(rv.errors.InputError, match="needs the lead's experiment file"):
-        commands.check(tmp_path, tmp_path / "site.yaml", attack=True)
+        commands.check(tmp_path, tmp_path / "site.yaml", attack=0.5)
 
 
 @pytest.mark.parametrize("privacy", [pytest.param({}, id="plain"), pytest.param(
