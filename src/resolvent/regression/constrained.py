@@ -65,7 +65,6 @@ class ConstrainedState(NamedTuple):
     Attributes:
         estimates: [P] the maximum without constraints.
         value: the objective there.
-        rise: of the objective at the ends.
         fits: of the constrained fits, with leaves [K, ...], in their coordinates.
         ends: of the intervals.
         evaluation: means at the candidates, between the two phases of a fit with Firth's penalty; otherwise None.
@@ -73,7 +72,6 @@ class ConstrainedState(NamedTuple):
 
     estimates: Float[Array, " P"]
     value: Float[Array, ""]
-    rise: Float[Array, ""]
     fits: NewtonState
     ends: EndState
     evaluation: SecondOrder | None = None
@@ -102,25 +100,25 @@ class ConstrainedFits(DerivativeSums):
 
     .. math:: d = -V g \pm \sqrt{2 (f^* - q) / V_{jj}}\; V e_j, \qquad f^* = f(\hat w) + \text{rise}.
 
-    A step that misses f* by far is halved. The first model is the estimate, followed
-    by the rise, as is every candidate: [P + 1] numbers. All parties must take part.
+    A step that misses f* by far is halved. The first model is the estimate. All parties must take part.
 
     Source: Venzon, Moolgavkar, *A method for computing profile-likelihood-based confidence intervals*, 1988.
 
     Attributes:
         constraints: of the K fits.
         positions: the parameters j of the intervals; each has a lower and an upper end.
+        rise: of the objective at the ends.
     """
 
     constraints: Constraints
     positions: tuple[int, ...] = eqx.field(static=True, default=())
+    rise: ArrayLike = 0.0
     replies_models: ClassVar[bool] = False
     needs_individual_replies: ClassVar[bool] = False
     norm_multiple: ClassVar[float | None] = None  # the Hessian of one party can be far larger than those of others
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ConstrainedState:
-        w0, rise = w0[:-1], w0[-1]
         count, p = 2 * len(self.positions), w0.size
         starts = jnp.where(jnp.asarray(self.constraints.is_free), w0, jnp.asarray(self.constraints.fixed))
         ends = EndState(jnp.broadcast_to(w0, (count, p)), jnp.full(count, jnp.inf, w0.dtype),
@@ -128,13 +126,12 @@ class ConstrainedFits(DerivativeSums):
         candidates = 1 + len(starts) + count
         evaluation = None if self.firth is None else SecondOrder(*(
             jnp.zeros((candidates, *shape), w0.dtype) for shape in ((), (p,), (p, p))))
-        return ConstrainedState(w0, jnp.zeros((), w0.dtype), rise, jax.vmap(newton.start)(starts), ends, evaluation)
+        return ConstrainedState(w0, jnp.zeros((), w0.dtype), jax.vmap(newton.start)(starts), ends, evaluation)
 
     @override
     def candidates(self, state: ConstrainedState) -> Vector:
         fits = jnp.einsum("kpq,kq->kp", jnp.asarray(self.constraints.turn), jax.vmap(_candidate)(state.fits))
-        candidates = jnp.concatenate([state.estimates[None], fits, state.ends.candidate])
-        return jnp.pad(candidates, ((0, 0), (0, 1)), constant_values=state.rise)
+        return jnp.concatenate([state.estimates[None], fits, state.ends.candidate])
 
     @override
     def after(self, state: ConstrainedState, evaluation: SecondOrder) -> ConstrainedState:
@@ -154,13 +151,13 @@ class ConstrainedFits(DerivativeSums):
                              jnp.asarray(self.constraints.is_free)) if count else state.fits
         along = jnp.repeat(jnp.eye(state.estimates.size, dtype=value.dtype)[jnp.array(self.positions, int)], 2, axis=0)
         signs = jnp.tile(jnp.array([-1.0, 1.0], value.dtype), len(self.positions))
-        ends = jax.vmap(self._end, (None, None, 0, 0, 0, 0))(
-            value, state.rise, state.ends, of_ends, along, signs) if len(signs) else state.ends
+        ends = jax.vmap(self._end, (None, 0, 0, 0, 0))(
+            value, state.ends, of_ends, along, signs) if len(signs) else state.ends
         return state._replace(value=value, fits=fits, ends=ends)
 
-    def _end(self, value: Array, rise: Array, state: EndState, found: SecondOrder, along: Array,
-             sign: Array) -> EndState:
+    def _end(self, value: Array, state: EndState, found: SecondOrder, along: Array, sign: Array) -> EndState:
         """One end's next state."""
+        rise = jnp.asarray(self.rise, value.dtype)
         distance = jnp.abs(found.value - value - rise)
         is_first = jnp.isinf(state.distance)
         finite: SecondOrder = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), found)
@@ -182,7 +179,7 @@ class ConstrainedFits(DerivativeSums):
 
     @override
     def model_message(self, state: ConstrainedState, k: Int[Array, ""]) -> Vector:
-        return self.server_model(state)
+        return state.estimates
 
     @override
     def personal_model(self, state: PartyState, message: Any, oracle: Oracle) -> Vector:
@@ -190,7 +187,7 @@ class ConstrainedFits(DerivativeSums):
 
     @override
     def server_model(self, state: ConstrainedState) -> Vector:
-        return jnp.append(state.estimates, state.rise)
+        return state.estimates
 
 
 def _candidate(search: NewtonState) -> Float[Array, " P"]:

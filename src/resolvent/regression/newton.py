@@ -135,7 +135,7 @@ class DerivativeSums(Method):
         if not isinstance(oracle, RegressionOracle):
             raise TypeError("Firth's penalty is for the problem of a regression")
         several = message.w.ndim == 2
-        slopes = (jax.lax.map(lambda m: oracle.firth_gradient(m.w[:oracle.l2.size], m.inverse), message) if several
+        slopes = (jax.lax.map(lambda m: oracle.firth_gradient(m.w, m.inverse), message) if several
                   else oracle.firth_gradient(*message))
         slopes = jnp.where(jnp.isfinite(slopes), slopes, 0)  # as at candidates whose evaluation has failed
         return state, slopes, {"model": message.w[0] if several else message.w, "steps": jnp.ones((), slopes.dtype)}

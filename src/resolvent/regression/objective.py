@@ -71,8 +71,6 @@ class ScoreWeights(NamedTuple):
 class RegressionOracle(Oracle):
     """One party's mean loss in a regression, with l2/2 |w|^2 on the coefficients that are penalised.
 
-    A model may have further numbers after the P parameters, which only the server uses.
-
     Attributes:
         l2: [P] weights of the squares.
     """
@@ -97,12 +95,10 @@ class RegressionOracle(Oracle):
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:
-        w = w[:self.l2.size]
         return self.mean_value(w) + jnp.sum(self.l2 * w**2) / 2
 
     @override
     def second_order(self, w: Vector) -> SecondOrder:
-        w = w[:self.l2.size]
         value, gradient, hessian = self.mean_second_order(w)
         return SecondOrder(value + jnp.sum(self.l2 * w**2) / 2, gradient + self.l2 * w, hessian + jnp.diag(self.l2))
 

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.fit import Fit, Likelihoods, rows_of
 from resolvent.comparisons.regression.hypotheses import (
@@ -18,20 +17,19 @@ from resolvent.comparisons.regression.hypotheses import (
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import InputError, quote
 from resolvent.regression.constrained import ConstrainedFits, ConstrainedState, Constraints
-from resolvent.regression.objective import RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
 
 
-def constrained_fits(model: RegressionModel, hypotheses: tuple[str, ...], profile: tuple[str, ...], *,
-                     firth: bool) -> ConstrainedFits:
+def _constrained_fits(model: RegressionModel, hypotheses: tuple[str, ...], profile: tuple[str, ...], rise: float, *,
+                      firth: bool) -> ConstrainedFits:
     """The algorithm that fits under each hypothesis, and searches the ends of each interval."""
     p = len(model.names)
     parts = [coordinates_of(text, model) for text in hypotheses]
     turn, is_free, fixed = ([part[i] for part in parts] for i in range(3))
     constraints = Constraints(np.reshape(np.array(turn, float), (-1, p, p)),
                               np.reshape(np.array(is_free, bool), (-1, p)), np.reshape(np.array(fixed, float), (-1, p)))
-    return ConstrainedFits(constraints, tuple(model.names.index(name) for name in profile),
+    return ConstrainedFits(constraints, tuple(model.names.index(name) for name in profile), rise,
                            firth=sum(model.site_rows) if firth else None)
 
 
@@ -39,28 +37,21 @@ def search(fit: Fit, hypotheses: tuple[str, ...], profile: tuple[str, ...], roun
     """Fit under each hypothesis, and search the ends of each interval, where all rows are in one table."""
     check(fit, profile)
     with jax.enable_x64(True):
-        problem = rows_of(fit).problem()
-        algorithm = constrained_fits(fit.model, hypotheses, profile, firth=fit.firth)
-        result = simulate(algorithm, from_estimates(problem, fit.estimates, rise_of(fit)), rounds=rounds,
-                          evaluate_every=2, on_evaluation=_stop_when_ended, progress=False, name="Newton")
-        return likelihoods_of(algorithm.positions, result.state.server)
+        problem = eqx.tree_at(lambda p: p.start, rows_of(fit).problem(), jnp.asarray(np.nan_to_num(fit.estimates)))
+        algorithm = _constrained_fits(fit.model, hypotheses, profile, _rise_of(fit), firth=fit.firth)
+        result = simulate(algorithm, problem, rounds=rounds, evaluate_every=2, on_evaluation=_stop_when_ended,
+                          progress=False, name="Newton")
+        return _likelihoods_of(algorithm.positions, result.state.server)
 
 
-def from_estimates(problem: RegressionProblem, estimates: NDArray[np.float64], rise: float) -> RegressionProblem:
-    """The problem whose first model is that of ``ConstrainedFits``: the estimates, and the rise."""
-    start = jnp.asarray(np.append(np.nan_to_num(estimates), rise))
-    started: RegressionProblem = eqx.tree_at(lambda p: p.start, problem, start)
-    return started
-
-
-def likelihoods_of(positions: Sequence[int], state: ConstrainedState) -> Likelihoods:
+def _likelihoods_of(positions: Sequence[int], state: ConstrainedState) -> Likelihoods:
     """What the searches have found, from their last state."""
     points = np.asarray(state.ends.point)[np.arange(2 * len(positions)), np.repeat(np.array(positions, int), 2)]
     return Likelihoods(np.asarray(state.rises),
                        np.where(np.asarray(state.ends.has_converged), points, np.nan).reshape(-1, 2))
 
 
-def rise_of(fit: Fit) -> float:
+def _rise_of(fit: Fit) -> float:
     """How much the mean loss rises to the ends of a profile interval: by q^2 / 2n, times the dispersion.
 
     q is the quantile of the normal distribution, or of t where the table has t statistics.
