@@ -47,7 +47,7 @@ def visits():
     ("y ~ np.log(x)", "'np.log()'", "the function alone"), ("y ~ Q('crp mg')", "'Q()'", "backticks"),
     ("y ~ age %in% ward", "'%in%'", "the product"),
     ("Surv(t, status == 2) ~ x", "'Surv(t, status == 2)'", "reference: {status: alive}"),
-    ("y ~ poly(age, 2)", "'poly()'", "I(age**2)"), ("y ~ age + age**2", "outside I()", "I(age**2)"),
+    ("y ~ ns(age, 3)", "'ns()'", "cr(age, knots=["), ("y ~ age + age**2", "outside I()", "I(age**2)"),
     ("y ~ log(age)**2", "outside I()", "I(age**2)"), ("y ~ x ~ z", "one right side", "outcome ~")])
 def test_what_only_other_programs_write_is_answered_with_what_to_write(formula, found, advice):
     with pytest.raises(rv.InputError) as refused:
@@ -67,12 +67,17 @@ TERMS = " + ".join(f"x{i}" for i in range(22))
     ("log(x, out=x)", "contains"), ("I(x**y)", "an exponent that is not a written number"),
     ("I(x**4)", "from -3 to 3"), ("I(x**0)", "from -3 to 3"), ("I((x**2)**0.5)", "a power of a power"),
     ("sqrt((x - 3)**2)", "a root of a power"), ("sqrt((x - 3) * (x - 3))", "a root of a power"),
-    ("exp(log(sqrt(x)))", "nested deeper than 2"), ("bs(log(bs(x, df=3)), df=3)", "contains"),
+    ("exp(log(sqrt(x)))", "nested deeper than 2"), ("bs(log(bs(x, df=3)), df=3)", "bs() is of one column"),
+    ("bs(x, df=3)", "knots, lower_bound, upper_bound, which are not learnt"), ("I(poly(x, 2))", "contains"),
+    ("poly(x, 4)", "a whole number from 1 to 3"), ("poly(x, 2, raw=True)", "write such as poly(age, 2)"),
+    ("cr(x, knots=[9**9**9], lower_bound=1, upper_bound=4)", "written numbers"),
+    (f"cr(x, knots=[{10**400}], lower_bound=1, upper_bound=4)", "a list of numbers"),
+    ("cr(x, knots=[3, 2], lower_bound=1, upper_bound=4)", "must rise"),
     (f"({TERMS})**11", "exponent is not a number from 1 to 3"), (f"({TERMS})**2", "more than 200 terms"),
     (TERMS.replace("+", "*"), "more than 200 terms"), ("(a + b)**c", "exponent"),
     ("I(" + "-" * 3000 + "x)", "cannot be read"), ("(" * 500 + "x" + ")" * 500, "cannot be read"),
     ("x" * 20_000, "20004 characters"), ("~" * 200_000, "200004 characters"), ("~" * 9000 + "x", "one right side"),
-    ("x + " + "(" * 4000, "cannot be read"), ("a.a" * 3000 + "(x)", "")], ids=range(30))
+    ("x + " + "(" * 4000, "cannot be read"), ("a.a" * 3000 + "(x)", "")], ids=range(37))
 def test_a_formula_is_judged_before_anything_is_computed(right, found):
     """What would compute without end, mark single rows or hide a comparison is refused by name, from its text."""
     with pytest.raises(rv.InputError) as refused:
@@ -94,6 +99,9 @@ def test_numbers_and_columns_of_a_formula_are_counted():
                             "I(x**-2):z")
     assert formula.constants == {1, 3, 0.5}  # 1, 3, 0.5; an exponent is none
     assert formula.count_columns({"ward no": [*"abc"], "sex": [*"fm"]}) == 6 + 6
+    spline = parse_formula("y ~ bs(x, knots=[1, 2], lower_bound=0, upper_bound=9):ward + poly(x, 2)")
+    assert spline.constants == {0, 1, 2, 9}  # a degree is none
+    assert spline.count_columns({"ward": [*"abc"]}) == 1 + 5 * 3 + 2
     frame = pd.DataFrame({"site": np.repeat([*"AB"], 600), "ward": np.tile([f"w{i}" for i in range(60)], 20),
                           "bed": np.repeat([*"abcd"], 300), "y": np.arange(1200.0)})
     with pytest.raises(rv.InputError, match=r"up to 241 columns .*: it may have 200"):

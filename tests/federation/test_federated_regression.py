@@ -43,6 +43,7 @@ REGRESSIONS = {
     "cox, late entries": {"formula": "Surv(begin, weeks, died) ~ age", "strata": "sex", "ties": "breslow"},
     "cox, sampling weights": {"formula": "Surv(weeks, died) ~ age + ward", "sampling_weights": "cost",
                               "errors": "robust"},
+    "splines": {"formula": "ill ~ cr(age, knots=[45, 55], lower_bound=20, upper_bound=80) + poly(cost, 2)"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},
@@ -180,6 +181,8 @@ def with_columns(frame):
     (table, "ill ~ I(9**9**9*age)", "refused (experiment)"), (table, "ill ~ I(0**(age - 3))", "refused (experiment)"),
     (with_columns, "ill ~ " + " + ".join(f"x{j}" for j in range(40)), "0.333"),
     (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'"),
+    (table, "ill ~ bs(age, knots=[45, 80], lower_bound=0, upper_bound=120)", "fewer rows than 5"),
+    (lambda frame: frame.assign(age=frame["age"].where(frame.index > 0, 400)), "ill ~ poly(age, 2)", "column 'age'"),
     (lambda frame: frame.drop(columns="sex"), "ill ~ age + sex", "column 'sex': the site's table does not have")])
 def test_a_site_refuses_columns_whose_sums_are_of_few_rows(tmp_path, change, formula, limit):
     frame = table(120, more=0) if change is table else change(table(120, more=0))
@@ -382,6 +385,7 @@ SECURE = {
     "clusters": ("ill ~ age + sex", {"errors": "clustered", "cluster": "weeks"}),
     "lasso": ("visits ~ age + ward + sex", {"family": "poisson", "l1": 0.01}),
     "gamma": ("cost ~ log(age) + sex", {"family": "gamma"}),
+    "splines": ("cost ~ cr(age, knots=[45, 55], lower_bound=20, upper_bound=80) + poly(visits, 2)", {}),
 }
 
 

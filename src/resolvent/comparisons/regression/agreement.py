@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from resolvent.comparisons.regression.bases import moments_of, pooled_moments
 from resolvent.comparisons.regression.formula import Formula
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
@@ -51,6 +52,7 @@ class RowsReport:
         total: sum of the label, if it is a number.
         offset: mean of the offsets, with the logarithms of exposures.
         log_exposure: logarithm of the mean of their exponentials.
+        moments: column of polynomials -> ``moments_of`` its values.
     """
 
     rows: int
@@ -63,11 +65,13 @@ class RowsReport:
     total: float
     offset: float = 0.0
     log_exposure: float = 0.0
+    moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = [self.rows - 1, self.left_out, *self.classes.values(),
                   *(count for levels in self.levels.values() for count in levels.values())]
-        if min(counts) < 0 or not math.isfinite(self.total + self.offset + self.log_exposure):
+        numbers = [self.total, self.offset, self.log_exposure, *(x for of in self.moments.values() for x in of)]
+        if min(counts) < 0 or not all(map(math.isfinite, numbers)):
             raise InputError("there are no rows, a count is negative, or a sum is too large")
 
 
@@ -84,6 +88,7 @@ class RowsAgreement:
         offset: the offset that stands for those of all rows: with the logarithm as link that of the mean exposure,
             otherwise the mean.
         missing: column, or ``*`` -> the cells that stand for a missing value in all tables.
+        moments: column of polynomials -> ``pooled_moments`` of its values.
     """
 
     levels: Mapping[str, list[str]]
@@ -94,6 +99,7 @@ class RowsAgreement:
     left_out: Mapping[str, int]
     offset: float = 0.0
     missing: Mapping[str, Sequence[Code]] = field(default_factory=dict)
+    moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.family not in get_args(FamilyName)[1:] or not math.isfinite(self.mean + self.offset):
@@ -112,7 +118,9 @@ def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
             (booleans if frame[name].dtype == bool else numbers).append(name)
     kind, classes, total = _describe_label(frame, formula, settings)
     offsets = offsets_of(frame, settings.added)
-    report = RowsReport(len(frame), left_out, levels, tuple(numbers), tuple(booleans), kind, classes, total)
+    moments = {name: moments_of(numbers_of(frame[name], "any"), degree) for name, degree in formula.degrees.items()}
+    report = RowsReport(len(frame), left_out, levels, tuple(numbers), tuple(booleans), kind, classes, total,
+                        moments=moments)
     if offsets is None:
         return report
     largest = float(offsets.max())
@@ -184,7 +192,13 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
             else math.fsum(report.total for report in reports.values()) / rows)
     return RowsAgreement(levels, family, classes, mean, {site: report.rows for site, report in reports.items()},
                          {site: report.left_out for site, report in reports.items() if report.left_out},
-                         _typical_offset(family, reports, rows), dict(cells.codes))
+                         _typical_offset(family, reports, rows), dict(cells.codes), _joint_moments(reports, formula))
+
+
+def _joint_moments(reports: Mapping[str, RowsReport], formula: Formula) -> dict[str, Sequence[float]]:
+    """Column of polynomials -> the moments of all rows."""
+    return {name: pooled_moments(name, [(report.rows, report.moments.get(name, ())) for report in reports.values()],
+                                 degree) for name, degree in formula.degrees.items()}
 
 
 def _typical_offset(family: str, reports: Mapping[str, RowsReport], rows: int) -> float:

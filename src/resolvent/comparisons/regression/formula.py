@@ -5,6 +5,7 @@ formula is checked before anything is computed, and its cost is bounded. It may 
 
 - names of columns, numbers, ``+ - * / :``, ``C()`` and the functions of ``FUNCTIONS``; no comparison, and no ``abs``,
   whose kink would let a column mark the rows on one side of a number;
+- splines with stated knots and orthogonal polynomials of a column, see ``bases``;
 - powers of a column whose exponent is a written number from -3 to 3, not zero. A power of a number is written as a
   number;
 - functions and powers in functions and powers to a depth of two; no power of a power, nor root of a power, which are
@@ -20,12 +21,13 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.regression.bases import EXAMPLES, Basis, functions, read_basis
 from resolvent.errors import InputError, alternatives, quote
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt}
 MAX_COLUMNS = 200
+_NORMAL = (1.0, 0.0, 1.0, 0.0, 3.0, 0.0, 15.0)  # moments, where only the names of columns count
 _MAX_LENGTH, _MAX_DEPTH, _MAX_POWER = 10_000, 2, 3
 _NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Add, ast.Sub,
           ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
@@ -55,7 +58,7 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
     r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
     r"%in%": "write the product, such as ward:age",
-    r"\bpoly\s*\(": "write the powers, such as age + I(age**2): the polynomials of poly() need the rows of all sites",
+    r"\b(ns|rcs|s)\s*\(": f"write a natural cubic spline with stated knots, such as {EXAMPLES['cr']}",
 }
 _SIGNS = str.maketrans("\u223c\uff5e\u2212\u2013\u00a0\n\r\t", "~~--    ")  # of a text program, and between lines
 _QUOTED = re.compile(r"`[^`]*`")
@@ -93,6 +96,7 @@ class Formula:
         variables: the columns of the right side.
         categories: those in ``C()``.
         constants: the numbers that its factors contain, exponents aside.
+        bases: factor -> the spline or polynomial that it is.
     """
 
     text: str
@@ -101,6 +105,24 @@ class Formula:
     variables: tuple[str, ...]
     categories: frozenset[str]
     constants: frozenset[float] = frozenset()
+    bases: Mapping[str, Basis] = field(default_factory=dict)
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Column of polynomials -> their largest degree."""
+        found: dict[str, int] = {}
+        for basis in self.bases.values():
+            if basis.function == "poly":
+                found[basis.column] = max(basis.width, found.get(basis.column, 0))
+        return found
+
+    def short(self, name: str) -> str:
+        """The name of a term or column with ``bs(age)`` instead of ``bs(age, knots=[40, 60], ...)``, if it is one."""
+        names = [f"{basis.function}({basis.column})" for basis in self.bases.values()]
+        for expression, written in zip(self.bases, names, strict=True):
+            if names.count(written) == 1:
+                name = name.replace(expression, written)
+        return name
 
     def count_columns(self, levels: Mapping[str, Sequence[str]]) -> int:
         """An upper bound of the number of columns.
@@ -109,6 +131,8 @@ class Formula:
             levels: column of categories -> its levels.
         """
         def count(expression: str) -> int:
+            if expression in self.bases:
+                return self.bases[expression].width
             return len(levels.get(re.sub(r"^C\((.*)\)$", r"\1", expression).strip("`"), ("",)))
 
         return sum(math.prod(count(factor.expr) for factor in term.factors) for term in self.right)
@@ -162,42 +186,47 @@ def parse_formula(text: str) -> Formula:
     factors = [factor for term in terms for factor in term.factors]
     variables: dict[str, None] = {}
     categories, numbers = set[str](), set[str]()  # in C(), and in other calls and arithmetic
-    constants = set[float]()
+    constants, bases = set[float](), dict[str, Basis]()
     for factor in factors:
         if factor.eval_method.value == "lookup":
             variables[factor.expr] = None
         elif factor.eval_method.value == "python":
-            columns, is_category = _check_factor(factor.expr, text, constants)
+            columns, is_category = _check_factor(factor.expr, text, constants, bases)
             variables.update(dict.fromkeys(columns))
             (categories if is_category else numbers).update(columns)
     numbers |= {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
     if both := sorted(categories & numbers):
         raise InputError(f"{quote(both[0])} is a category in C() and a number elsewhere in {quote(text)}: make a copy "
                          "of the column in the table")
-    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories), frozenset(constants))
+    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories), frozenset(constants),
+                   bases)
 
 
-def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
+def design_of(formula: Formula, frame: "pd.DataFrame", moments: Mapping[str, Sequence[float]] | None = None) -> Design:
     """The columns of the right side.
 
     Args:
         frame: rows without missing values; text columns are categories, whose first level is the base.
+        moments: column of polynomials -> its moments over the rows of all sites.
     """
     formulaic = _formulaic()
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # values that are not finite are named below
-            matrix = formula.right.get_model_matrix(frame, context={**FUNCTIONS}, na_action="ignore")
+            matrix = formula.right.get_model_matrix(frame, context={**FUNCTIONS, **functions(moments or {})},
+                                                    na_action="ignore")
     except formulaic.errors.FormulaicError as error:
         raise InputError(f"the formula {quote(formula.text)} does not fit the table: {_one_line(error)}") from error
-    names, x = tuple(str(name) for name in matrix.columns), np.asarray(matrix, np.float64)
+    names, x = tuple(formula.short(str(name)) for name in matrix.columns), np.asarray(matrix, np.float64)
     if not names:
         raise InputError(f"the formula {quote(formula.text)} has no columns on its right side")
     for j, name in enumerate(names):
         if not np.isfinite(x[:, j]).all():
             row = int(np.flatnonzero(~np.isfinite(x[:, j]))[0])
-            raise InputError(f"{quote(name)} is not finite in row {row} of the complete rows: transform the column "
-                             "before, or leave such rows out")
+            advice = ("its value is beyond lower_bound or upper_bound: state wider bounds" if "bs(" in name else
+                      "transform the column before")
+            raise InputError(f"{quote(name)} is not finite in row {row} of the complete rows: {advice}, or leave such "
+                             "rows out")
     return Design(names, x)
 
 
@@ -211,10 +240,11 @@ def columns_of_terms(formula: Formula, levels: Mapping[str, Sequence[str]]) -> d
 
     row = pd.DataFrame({name: pd.Categorical([levels[name][0]], categories=[*levels[name]]) if name in levels else [1.0]
                         for name in formula.variables}, index=[0])
+    context = {**FUNCTIONS, **functions(dict.fromkeys(formula.degrees, _NORMAL))}
     with np.errstate(all="ignore"):
-        matrix = formula.right.get_model_matrix(row, context={**FUNCTIONS}, na_action="ignore")
-    names = [str(name) for name in matrix.columns]
-    return {str(term): [names[j] for j in positions] for term, positions in matrix.model_spec.term_indices.items()}
+        matrix = formula.right.get_model_matrix(row, context=context, na_action="ignore")
+    names, terms = [formula.short(str(name)) for name in matrix.columns], matrix.model_spec.term_indices
+    return {formula.short(str(term)): [names[j] for j in positions] for term, positions in terms.items()}
 
 
 def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str]) -> None:
@@ -313,8 +343,13 @@ def _response(left: str) -> Response:
     return Response(left.strip("`"))
 
 
-def _check_factor(expression: str, text: str, constants: set[float]) -> tuple[list[str], bool]:
-    """The columns of a factor, and whether it is a category: ``C(column)``; adds the numbers in it to ``constants``."""
+def _check_factor(expression: str, text: str, constants: set[float],
+                  bases: dict[str, Basis]) -> tuple[list[str], bool]:
+    """The columns of a factor, and whether it is a category: ``C(column)``; adds the numbers in it to ``constants``.
+
+    Args:
+        bases: gets the factor if it is a spline or a polynomial.
+    """
     columns: list[str] = []
     quoted = [name[1:-1] for name in _QUOTED.findall(expression)]
     plain = _QUOTED.sub(lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
@@ -322,6 +357,22 @@ def _check_factor(expression: str, text: str, constants: set[float]) -> tuple[li
         tree = ast.parse(plain, mode="eval")
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise InputError(f"{quote(expression)} in the formula {quote(text)} cannot be read") from error
+
+    def column_of(name: ast.Name) -> str:
+        match = re.fullmatch(r"quoted_(\d+)", name.id)
+        return quoted[int(match[1])] if match else name.id
+
+    call = tree.body
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in EXAMPLES:
+        if not call.args or not isinstance(call.args[0], ast.Name):
+            raise InputError(f"{quote(expression)} in the formula {quote(text)}: {call.func.id}() is of one column: "
+                             "make its transformation a column of the table")
+        try:
+            bases[expression] = basis = read_basis(call, column_of(call.args[0]))
+        except InputError as error:
+            raise InputError(f"{quote(expression)} in the formula {quote(text)}: {error}") from error
+        constants.update(basis.constants)
+        return [basis.column], False
     calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         is_function = isinstance(node, ast.Name) and id(node) in calls
@@ -333,12 +384,11 @@ def _check_factor(expression: str, text: str, constants: set[float]) -> tuple[li
             part = (node.id if isinstance(node, ast.Name) else type(node).__name__
                     if isinstance(node, ast.operator | ast.unaryop | ast.cmpop | ast.boolop) else ast.unparse(node))
             raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(part)}: a formula "
-                             f"may contain columns, numbers, arithmetic, C(), I() and {', '.join(FUNCTIONS)}; "
-                             "functions that estimate something from rows, such as scale(), would need the rows of "
-                             "all sites")
+                             f"may contain columns, numbers, arithmetic, C(), I(), {', '.join(FUNCTIONS)}, "
+                             "and of a column bs(), cr() and poly(); functions that estimate something from rows, such "
+                             "as scale(), would need the rows of all sites")
         if isinstance(node, ast.Name) and not is_function:
-            match = re.fullmatch(r"quoted_(\d+)", node.id)
-            columns.append(quoted[int(match[1])] if match else node.id)
+            columns.append(column_of(node))
     has_category = any(isinstance(node.func, ast.Name) and node.func.id == "C"
                        for node in ast.walk(tree) if isinstance(node, ast.Call))
     if has_category and not _is_plain_category(tree.body):

@@ -1,7 +1,7 @@
 """What a regression fits, without rows: the parameters, the family and the sites."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ class RegressionModel:
         strata: of a Cox model, the column of strata within the sites; None: a site is one.
         ties: of a Cox model.
         cluster: the column of clusters within the sites; None: a site is one.
+        moments: column of polynomials -> its moments over the rows of all sites.
     """
 
     formula: str
@@ -59,6 +60,7 @@ class RegressionModel:
     strata: str | None = None
     ties: Ties = "efron"
     cluster: str | None = None
+    moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def cells(self) -> CellRules:
@@ -146,4 +148,4 @@ class RegressionModel:
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
                    settings.site == "fixed", None if settings.weights is None else settings.weights[0],
-                   settings.strata, settings.ties, settings.cluster)
+                   settings.strata, settings.ties, settings.cluster, dict(agreement.moments))

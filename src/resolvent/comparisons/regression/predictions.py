@@ -191,7 +191,7 @@ class Predictor:
         frame = read_cells(frame, self.columns, model.cells)
         is_complete = np.asarray(frame[self.columns].notna().all(axis=1), bool)
         complete = frame[self.columns][is_complete].reset_index(drop=True)
-        names, x = encode_features(complete, formula, model.levels, has_baseline=model.has_baseline)
+        names, x = encode_features(complete, formula, model.levels, model.moments, has_baseline=model.has_baseline)
         if names != model.columns:
             raise InputError(f"the rows have the columns {', '.join(names)}, and the regression has "
                              f"{', '.join(model.columns)}: give each column the type that it had in the regression")

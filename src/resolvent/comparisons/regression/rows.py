@@ -185,7 +185,7 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     frame = frame.reset_index(drop=True)
     has_baseline = (agreement.family == "cox" or settings.site == "fixed"
                     or FAMILIES[agreement.family].has_thresholds)
-    names, x = encode_features(frame, formula, agreement.levels, has_baseline=has_baseline)
+    names, x = encode_features(frame, formula, agreement.levels, agreement.moments, has_baseline=has_baseline)
     model = RegressionModel.of_agreement(settings, names, agreement)
     y: NDArray[np.float64]
     label = frame[formula.response.label]
@@ -214,12 +214,13 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     return RegressionRows(model, np.array(sizes), x, y, event, entry, strata, offsets, weights, clusters, of_rows)
 
 
-def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,
-                    has_baseline: bool) -> Design:
+def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]],
+                    moments: Mapping[str, Sequence[float]], *, has_baseline: bool) -> Design:
     """The columns of the design of rows without missing values.
 
     Args:
         levels: column of categories -> its levels, base first.
+        moments: column of polynomials -> its moments over the rows of all sites.
         has_baseline: whether a baseline of each site, or thresholds, take the place of the intercept.
     """
     import pandas as pd
@@ -229,7 +230,7 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
     if (count := formula.count_columns(levels)) > MAX_COLUMNS:
         raise InputError(f"the formula {quote(formula.text)} has up to {count} columns with the levels of its "
                          f"categories: it may have {MAX_COLUMNS}")
-    names, x = design_of(formula, frame)
+    names, x = design_of(formula, frame, moments)
     columns = [j for j, name in enumerate(names) if not (has_baseline and name == "Intercept")]
     if not columns:
         raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, and each site has a "

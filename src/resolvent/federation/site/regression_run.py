@@ -132,6 +132,10 @@ class RegressionRun(PlanRun[FederatedRegression]):
             for name, levels in counted.items()}
         if not report.classes:
             of_rows[label] = numbers_of(frame[label], "any")
+        for name, degree in self._formula.degrees.items():
+            mean, deviation = report.moments[name][:2]
+            scaled = (numbers_of(frame[name], "any") - mean) / (deviation or 1)
+            of_rows[name] = scaled[:, None]**np.arange(1, 2 * degree + 1)
         offsets = offsets_of(frame, self.plan.settings.added)
         if offsets is not None:
             of_rows["offset"] = np.stack([offsets, np.exp(offsets - offsets.max())], axis=1)
@@ -228,6 +232,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
         yield "  the numbers of complete rows and of those left out"
         for column, levels in self._report.levels.items():
             yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
+        for column, moments in self._report.moments.items():
+            yield f"  {column}: its mean, its standard deviation and the means of {len(moments) - 2} of its powers"
         yield f"  {self._formula.response.label} (the label): its classes with their numbers of rows, or its sum"
 
     @override
