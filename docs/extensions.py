@@ -29,16 +29,23 @@ class Labels(griffe.Extension):
 
 
 class Constructors(griffe.Extension):
-    """Equinox modules are dataclasses without a decorator: their constructors follow from their fields."""
+    """Equinox modules are dataclasses without a decorator: their constructors follow from their fields.
+
+    So do the arguments of a function whose options are the fields of a class (``arguments.with_options``).
+    """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Add a constructor to every class of the package that lacks one."""
+        """Add a constructor to every class of the package that lacks one, and to functions their options."""
         for module in modules(pkg):
             for member in module.members.values():
                 if not member.is_alias and member.is_class and "__init__" not in member.members:
                     runtime = getattr(imported(module.path), member.name, None)
                     if dataclasses.is_dataclass(runtime):
                         member.set_member("__init__", constructor(member, runtime))
+                elif not member.is_alias and member.is_function:
+                    runtime = getattr(imported(module.path), member.name, None)
+                    if inspect.isfunction(runtime) and "__signature__" in vars(runtime):
+                        add_options(member, runtime)
 
 
 def abstract_methods(path: str) -> list[str]:
@@ -78,6 +85,16 @@ def constructor(cls: griffe.Class, runtime: Any) -> griffe.Function:
             annotation=getattr(field, "annotation", None),
             default=None if p.default is p.empty else default_of(p.default)))
     return griffe.Function("__init__", parameters=griffe.Parameters(*parameters), returns="None", parent=cls)
+
+
+def add_options(function: griffe.Function, runtime: Any) -> None:
+    """Give a function of a source and its options an argument for each option, and their descriptions."""
+    source, options = function.parameters
+    cls = function.modules_collection[options.annotation.canonical_path]
+    _, first, *others = constructor(cls, runtime).parameters
+    first.annotation = source.annotation
+    function.parameters = griffe.Parameters(first, *others)
+    function.docstring.value = markdown_of(inspect.cleandoc(runtime.__doc__))
 
 
 def default_of(value: Any) -> str:

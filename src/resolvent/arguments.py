@@ -126,6 +126,7 @@ def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, O
             except TypeError as error:
                 raise TypeError(f"{function.__name__}() {error}") from None
             given = {name: value for name, value in arguments.items() if name != source.name}
+            check_arguments(function, (arguments[source.name],), {})
             check_arguments(options, (), given, title=function.__name__)
             if "given" in settings.parameters:
                 given["given"] = frozenset(given)

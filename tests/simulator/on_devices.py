@@ -25,7 +25,7 @@ import pytest
 import resolvent as rv
 from resolvent import cli
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison_runs import Execution, compare_file
+from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.errors import ProcessLostError
 from resolvent.simulator.engine.rounds import run_rounds
 from resolvent.simulator.engine.schedulers import choose_scheduler
@@ -89,7 +89,8 @@ def command_on_two_devices(folder):
     cli.main()
     assert jax.device_count() == 2
     assert choose_scheduler("auto", 3).mesh.size == 2
-    one_device = compare_file(ExperimentFile.load(sys.argv[2]), execution=Execution(rv.schedulers.Sequential())).metrics
+    file = ExperimentFile.load(sys.argv[2])
+    one_device = compare_file(file, replace(file.build(), scheduler=rv.schedulers.Sequential())).metrics
     both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
 

@@ -26,7 +26,6 @@ def run(
     devices: OptionalInt = None,
     processes: int | Literal["cluster"] = 1,
     jobs: int = 1,
-    scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
     """Train and compare the methods of an experiment; writes a run folder with a report.
 
@@ -49,8 +48,6 @@ def run(
         processes: share the parties' data and states among this many processes on this machine; or cluster: this is one
             of the processes that Slurm or Open MPI has started.
         jobs: number of experiments that run at the same time, of a file with several data sets or a sweep.
-        scheduler: how each device runs its parties: one after the other, in parallel lanes, or in a queue, where a lane
-            that is done takes the next party; auto: sequential on a CPU, otherwise lanes; measured: the fastest.
     """
     from resolvent.cli import terminal
     from resolvent.cli.processes import connect_processes, run_in_processes
@@ -74,8 +71,8 @@ def run(
     changes = [*flat(set), *([] if rounds is None else [f"rounds={rounds}"])]
     study = read_study(experiment, changes)
     if study is not None:
-        if processes != 1 or scheduler != "auto":
-            raise InputError("--processes and --scheduler are for a single experiment: leave them out, or give --jobs")
+        if processes != 1:
+            raise InputError("--processes is for a single experiment: leave it out, or give --jobs")
         with progress_bars("rounds", width=LABEL_WIDTH) as progress:
             folder, result = run_study(study, out, resume=resume, overwrite=overwrite, jobs=jobs, progress=progress,
                                        notify=terminal.print_note)
@@ -92,7 +89,7 @@ def run(
                              "mend them in the table, or by the settings that they name, and try again")
     with progress_bars("rounds", width=LABEL_WIDTH) as progress:
         folder, record = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
-                                         notify=terminal.print_note, scheduler=scheduler)
+                                         notify=terminal.print_note)
     if record is None:  # another process writes it
         return
     outcomes.print_outcome(record, folder / "report.html", next_command=f"resolvent show {shlex.quote(str(folder))}")

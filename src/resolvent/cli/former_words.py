@@ -8,7 +8,7 @@ _OF_MODEL = {**{name: name for name in ("separator", "decimal", "encoding", "cla
              "raw": "calibration", "before_refit": "refit"}
 # Options that are now settings, by command.
 _SETTINGS = {
-    "run": {"seed": "seed", "seeds": "seeds", "folds": "folds"},
+    "run": {name: name for name in ("seed", "seeds", "folds", "scheduler")},
     "tune": {name: f"search.{name}" for name in ("strategy", "trials", "rounds")},
     "regress": {**{name: f"regression.{name}" for name in ("errors", "level", "l1", "l2", "offset", "exposure",
                                                             "reference")},

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,12 @@ from resolvent.simulator.engine.schedulers import choose_scheduler, fastest_sche
 from resolvent.simulator.mesh import mesh_of
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
+from resolvent.simulator.run_options import MemoryChoice
 from resolvent.simulator.storage.host_storage import HostStorage
 from resolvent.simulator.storage.shard_storage import ShardStorage
 from resolvent.simulator.storage.storage import DeviceStorage, Storage
 from resolvent.simulator.task import Task
 from resolvent.simulator.user_errors import naming_errors
-
-MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
 
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -97,8 +96,6 @@ def limit_batches(plan: Plan) -> Plan:
 
 def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:
     """Where the parties' data and states are; ``auto`` is the device if they take less than half of its memory."""
-    if memory not in get_args(MemoryChoice):
-        raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(MemoryChoice))}")
     obstacle = None
     if task.model is None or task.data is None:
         obstacle = "memory='host' gathers from data: give simulate a model and data=, not a problem of its own"

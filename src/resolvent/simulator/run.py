@@ -6,8 +6,7 @@ A run has three steps: its plan is checked (``plan``), its parts are placed in m
 import contextlib
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,22 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.warm_start import WarmStart
-from resolvent.algorithms.participation import Full, Participation
-from resolvent.arguments import checked
+from resolvent.algorithms.participation import Full
+from resolvent.arguments import with_options
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
 from resolvent.differential_privacy.account import PrivacyAccount
-from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import DivergedError, InputError, UnusedRepliesWarning
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted
-from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
 from resolvent.simulator.doubts import doubt_of_replies, doubts_of_plan
-from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.mesh import detect_lost_process, is_writer
-from resolvent.simulator.placement import MemoryChoice, Placement, choose_memory, place
+from resolvent.simulator.placement import Placement, choose_memory, place
 from resolvent.simulator.plan import (
     CheckpointPlan,
     Plan,
@@ -45,7 +41,6 @@ from resolvent.simulator.plan import (
 )
 from resolvent.simulator.record.events import (
     EvaluationEvent,
-    OnEvaluation,
     RunCallbacks,
     as_callbacks,
     copy_arrays,
@@ -55,7 +50,7 @@ from resolvent.simulator.record.progress import Progress, live_curve, progress_b
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.record.stopwatch import Pace, stopwatch
-from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.run_options import RunOptions
 from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels
 from resolvent.simulator.storage.storage import Storage
@@ -63,76 +58,37 @@ from resolvent.simulator.task import Task
 from resolvent.xla.compiled_programs import enable_compilation_cache, free_programs_sometimes
 
 
-@checked
-def simulate(
-    algorithm: Algorithm,
-    model: Model | Problem,
-    data: FederatedData | None = None,
-    *,
-    rounds: int,
-    seed: int = 0,
-    start: Any = None,
-    participation: Participation | None = None,
-    evaluate_every: int | None = None,
-    diagnostics: Sequence[str] = (),
-    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
-    clock: VirtualClock | None = None,
-    scheduler: SchedulerChoice = "auto",
-    memory: MemoryChoice = "auto",
-    evaluate_parties: int | None = None,
-    checkpoint: Path | str | None = None,
-    resume: bool = False,
-    on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
-    privacy: PrivacyBudget | None = None,
-    progress: bool | Progress = True,
-    name: str = "run",
-) -> Result:
-    """Run a federation, in this process or in all processes that JAX has connected.
+@dataclass(frozen=True, kw_only=True)
+class Simulation(RunOptions):
+    """What ``simulate`` gets beside the algorithm.
 
-    Args:
-        algorithm: the algorithm, such as ``fedavg(SGD(0.1))``.
+    Attributes:
         model: a model for ``data``, or a ``Problem`` that needs no data.
         data: the parties' samples.
-        rounds: number of rounds, at least 1.
-        seed: seed of all random numbers: first model, cohorts, stragglers, minibatches.
-        start: a trained model with which the server and all parties begin, instead of the first model of the seed: its
-            parameters, a ``Fitted``, or a ``Result`` with a shared model. With ``privacy``, what the parties of a
-            ``Result`` have spent counts for parties with the same names; parameters count as trained on samples of
-            others.
-        participation: which parties take part in a round; default: all, weighted by size.
-        evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
-            5, when the cohort is small.
-        diagnostics: what is measured in addition to losses and scores: ``model_change``, ``start_change``,
-            ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``; or the name of a number in the
-            info that the algorithm's party functions return, which is recorded per party and round.
-        metrics: metrics of ``rv.metrics``, or a name for each, that are computed at evaluations for each party's
-            validation and test samples, in addition to the loss and the score. A party for whose labels a metric is
-            not defined has no row of it.
-        clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round with a virtual clock.
-        scheduler: how the parties of a cohort are distributed on the machine: one after the other (``sequential``), in
-            parallel lanes (``lanes``), or in lanes that continue with the next party when one is done (``queue``).
-            ``auto`` is ``sequential`` on a CPU and ``lanes`` on other devices; several devices divide the cohort.
-            ``measured`` compiles these in several widths, times a round of each, and takes the fastest; it pays for
-            long runs. Or a ``Scheduler``.
-        memory: where the parties' data and states are: all on the ``device``, or on the ``host``, from which a chunk of
-            rounds gets those of its cohorts. The host is for ``data`` of more parties than fit on the device, such as
-            those of ``open_packed``. Default: the device, unless they take more than half of its memory.
-        evaluate_parties: number of parties whose models are evaluated, drawn once from the seed; default: all parties,
-            but at most 1,000 if they are in host memory.
         checkpoint: a folder for checkpoints. They are written between rounds, as often as possible while writing takes
             at most 5 % of the run time, and after the last round; the last two are kept. In host memory they are also
             written after every evaluation, and the parties' states are in the folder ``NAME.parties`` next to it;
             without a checkpoint, they are in a temporary folder.
         resume: continue from the newest checkpoint in this folder that is not damaged, if there is one.
-        on_evaluation: a function, or several, that is called with an ``EvaluationEvent`` after every evaluation but
-            that of the first model. It can read metrics and models, and stop the run; ``rv.callbacks`` has
-            ready-made ones. With a checkpoint folder a checkpoint is written before each call, and a run that is
-            resumed does not repeat calls.
-        privacy: measure each party's epsilon at every evaluation, and stop before one exceeds a limit; see
-            ``rv.privacy.PrivacyBudget``. The algorithm must be differentially private.
         progress: show a progress bar on the terminal, and in a notebook also the curve of the score; or a function that
             is called with (rounds done, rounds in total), about every half second.
         name: name of the method, in the metrics.
+    """
+
+    model: Model | Problem = field(kw_only=False)
+    data: FederatedData | None = field(default=None, kw_only=False)
+    checkpoint: Path | str | None = None
+    resume: bool = False
+    progress: bool | Progress = True
+    name: str = "run"
+
+
+@with_options(Simulation)
+def simulate(algorithm: Algorithm, run: Simulation) -> Result:
+    """Run a federation, in this process or in all processes that JAX has connected.
+
+    Args:
+        algorithm: the algorithm, such as ``fedavg(SGD(0.1))``.
 
     Returns:
         The models, the metrics and the time that the run took.
@@ -155,30 +111,30 @@ def simulate(
         (3, 3)
     """
     enable_compilation_cache()
-    task = Task.from_arguments(model, data)
-    free_programs_sometimes(model)
-    if start is not None:
-        algorithm = WarmStart(algorithm, _parameters(start))
-    algorithm, description = prepared = task.prepare(algorithm, name)
+    task = Task.from_arguments(run.model, run.data)
+    free_programs_sometimes(run.model)
+    if run.start is not None:
+        algorithm = WarmStart(algorithm, _parameters(run.start))
+    algorithm, description = prepared = task.prepare(algorithm, run.name)
     task = task.of_algorithm(algorithm)
-    place_of_states = choose_memory(memory, prepared, task, name)
-    participation = Full() if participation is None else participation
-    spent = None if privacy is None or not isinstance(start, RunReadings) else _spent(start, task)
+    place_of_states = choose_memory(run.memory, prepared, task, run.name)
+    participation = Full() if run.participation is None else run.participation
+    spent = None if run.privacy is None or not isinstance(run.start, RunReadings) else _spent(run.start, task)
     plan = Plan(
-        name, algorithm, description, task, participation, rounds, seed, scheduler, place_of_states,
+        run.name, algorithm, description, task, participation, run.rounds, run.seed, run.scheduler, place_of_states,
         plan_evaluation(
-            algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
-            parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
-            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task), info=description.info,
-            pools_data=task.pools_data),
-        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
-        spent)
+            algorithm, rounds=run.rounds, cohort=participation.capacity(task.parties), every=run.evaluate_every,
+            parties=choose_evaluated_parties(run.evaluate_parties, task.parties, run.seed, place_of_states),
+            diagnostics=run.diagnostics, clock=run.clock, metrics=plan_metrics(run.metrics or (), task),
+            info=description.info, pools_data=task.pools_data),
+        CheckpointPlan(None if run.checkpoint is None else Path(run.checkpoint), run.resume),
+        as_callbacks(run.on_evaluation), run.privacy, spent)
     with detect_lost_process(), _lock_of(plan.checkpoint.folder):
         forget_programs_of_edited_code(plan)
         for doubt in doubts_of_plan(plan):
-            warnings.warn(doubt, stacklevel=3)  # the caller of simulate, which ``checked`` wraps
+            warnings.warn(doubt, stacklevel=3)  # the caller of simulate, which ``with_options`` wraps
         placement = place(plan)
-        return _run(plan, placement, progress)
+        return _run(plan, placement, run.progress)
 
 
 def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:

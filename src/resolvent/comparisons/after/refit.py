@@ -130,8 +130,7 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
     for label in plan.rounds:
         check_can_be_refitted(label, experiment.algorithms[label])
     encoded = encode_by_all_rows(data)
-    start = None if experiment.start is None else load_start(Path(experiment.start).expanduser(), model,
-                                                             is_private=False)
+    options = experiment.of_trial(start=load_start(experiment.start, model, is_private=False), clock=None)
     results, rows = {}, {}
     for label, rounds in plan.rounds.items():
         algorithm = experiment.algorithms[label]
@@ -141,9 +140,8 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
         report: Callable[[int, int], None] | bool = (
             (lambda done, total, label=label: progress(label, done, total)) if progress else False)
         subject = with_ridge(model, algorithm, shared_ridge(experiment, samples, experiment.seed))
-        results[label] = simulate(algorithm, subject, samples, rounds=rounds, seed=experiment.seed, start=start,
-                                  participation=experiment.participation, evaluate_every=rounds, name=label,
-                                  progress=report)
+        results[label] = simulate(algorithm, subject, samples, rounds=rounds, seed=experiment.seed,
+                                  evaluate_every=rounds, name=label, progress=report, **options)
         total = np.sum([data.sizes(split) for split in SPLITS], axis=0)
         rows[label] = dict(zip(data.parties, zip(samples.sizes().tolist(), total.tolist(), strict=True), strict=True))
     return Refit(plan, results, rows)

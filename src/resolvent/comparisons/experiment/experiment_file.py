@@ -36,7 +36,7 @@ from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.diagnostics import Diagnostic
-from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.run_options import RunOptions
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]
 
@@ -44,7 +44,44 @@ Precision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class ComparisonOptions(RunOptions):
+    """What a comparison may set, in a program and in a file.
+
+    Attributes:
+        seeds: number of seeds, counted up from ``seed``. With every further seed the first model, the cohorts and the
+            minibatches are drawn again, and each party's samples that are no test samples are split again into training
+            and validation samples of the same numbers. The scores are means over the seeds.
+        folds: number of folds; 1: one split. Each row of a site is tested once, by a model that is trained without the
+            rows of its fold. Hyperparameters (``search``) are chosen separately in each fold, a table is encoded again
+            in each, and every seed has other folds. It takes as many runs as there are folds. Default: 5 for a table
+            with fewer than 20,000 rows, without ``search`` and ``start``; otherwise 1.
+        decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the model's
+            score beside it (of numbers the RMSE), or the balanced accuracy if one class has over 80 % of the samples.
+        decision: how a site weighs gains and losses, such as ``{cost: 1}`` if a loss is as bad as a gain of the same
+            size; default: cost 2, margin 0.01.
+        title: heading of the report.
+    """
+
+    seeds: int = 1
+    folds: int | None = None
+    decide_by: str | None = None
+    decision: DecisionRule | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """What is compared; the first settings of a file."""
+
+    data: FederatedData | ProblemData | None = None
+    model: Model | ProblemModel | None = None
+    solver: LocalSolver
+    algorithms: dict[str, Algorithm]
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(ComparisonOptions, _Compared):
     """A comparison of algorithms on one federation with the same random numbers.
 
     Attributes:
@@ -55,25 +92,11 @@ class Experiment:
             then the labels.
         problem: objectives of another kind, instead of data and model. If their optimum is known, the methods are
             compared by their optimality gap, otherwise by the problem's score.
-        participation: which parties take part in a round, with which weights, and which are slow.
         rounds: number of rounds.
-        seed: seed of the first model, the cohorts, the stragglers and the minibatches.
-        seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
-            each party are also drawn again; test samples stay. The scores are means over the seeds.
-        folds: number of folds; 1: one split. Each row is tested once, by a model that is trained without the rows of
-            its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other folds. It
-            takes as many runs as there are folds. Default: 5 for a table with fewer than 20,000 rows, without `search`
-            and `start`; otherwise 1.
-        evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small; between the
-            sites of a federation one, at the end.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
-        title: heading of the report.
-        clock: virtual clock that measures the seconds and the bytes of each round.
         metrics: further metrics of each party's validation and test samples, such as [balanced_accuracy, roc_auc]; or a
             mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
-        decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the model's
-            score beside it (of numbers the RMSE), or the balanced accuracy if one class has over 80 % of the samples.
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
         search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds
@@ -84,33 +107,17 @@ class Experiment:
             {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private. {secure_sums: true} lets the
             server of a federation learn sums of replies only.
         callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
-        decision: how a site weighs gains and losses, such as {cost: 1} if a loss is as bad as a gain of the same size;
-            default: cost 2, margin 0.01.
     """
 
-    data: FederatedData | ProblemData | None = None
-    model: Model | ProblemModel | None = None
-    solver: LocalSolver
-    algorithms: dict[str, Algorithm]
-    problem: Problem | None = None
     participation: Participation = Full()  # noqa: RUF009 - a frozen module
     rounds: int = 100
-    seed: int = 0
-    seeds: int = 1
-    folds: int | None = None
-    evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
-    precision: Precision = "float32"
-    title: str = ""
-    clock: VirtualClock | None = None
     metrics: dict[str, Metric] | None = None
-    decide_by: str | None = None
+    start: str | None = None
+    precision: Precision = "float32"
     class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
     search: Search | None = None
-    start: str | None = None
-    privacy: PrivacyBudget | None = None
-    callbacks: dict[str, Callback] | None = None
-    decision: DecisionRule | None = None
+    callbacks: dict[str, Callback] | None = None  # `on_evaluation` of a file
     decisive: DecisiveMetric | None = None  # chosen when the parts are built; no setting of a file
 
     @property
@@ -268,6 +275,7 @@ class ExperimentFile:
         if budget is not None and budget.delta is None:
             del parts["privacy"]
         parts["callbacks"] = {label: part.build() for label, part in self.bound.labelled("callbacks").items()}
+        parts["on_evaluation"] = tuple(parts["callbacks"].values())
         folds = default_folds(parts.get("data")) if has_default_folds(self.bound) else self.bound.values["folds"] or 1
         experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts), "folds": folds})
         try:

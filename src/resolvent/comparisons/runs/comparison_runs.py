@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 
@@ -25,9 +25,7 @@ from resolvent.errors import InputError, UnusedRepliesWarning, count_of
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.mesh import detect_lost_process
-from resolvent.simulator.placement import MemoryChoice
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.progress import Progress, duration_text
 from resolvent.simulator.record.result import Result
@@ -37,23 +35,6 @@ if TYPE_CHECKING:
     from resolvent.comparisons.tuning.files import FoldSearch
 
 Notify = Callable[[str], None]
-
-
-class Execution(NamedTuple):
-    """How each run of a comparison uses the machine; arguments of ``simulate``.
-
-    Attributes:
-        scheduler: how the parties of a cohort are distributed on the machine.
-        memory: where the parties' data and states are.
-        evaluate_parties: number of parties whose models are evaluated.
-    """
-
-    scheduler: SchedulerChoice = "auto"
-    memory: MemoryChoice = "auto"
-    evaluate_parties: int | None = None
-
-
-AUTOMATIC = Execution()
 
 
 def ignore(message: str) -> None:
@@ -82,8 +63,8 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, **s
 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
                    search: "FoldSearch | None" = None, checkpoints: Path | None = None, resume: bool = False,
-                   progress: ProgressOfMethod | None = None, execution: Execution = AUTOMATIC,
-                   needs_rows: bool = True, notify: Notify = ignore) -> ComparedMethods:
+                   progress: ProgressOfMethod | None = None, needs_rows: bool = True,
+                   notify: Notify = ignore) -> ComparedMethods:
     """Run every algorithm of an experiment with every seed, and with every fold of each seed.
 
     The first seed has the data as they are. With every further seed the training and validation samples of each party
@@ -97,14 +78,13 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
         progress: a function that is called with (label, rounds done, rounds in total), which are those of all seeds and
             folds of a method; once for each method before the first round.
-        execution: how each run uses the machine.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
         notify: a function that is called with messages about the cost.
 
     Warns:
         UserWarning: the methods treat stragglers differently.
     """
-    runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
+    runner = _Runner(experiment, search, checkpoints, resume, progress)
     folds = experiment.number_of_folds
     if note := straggler_policy_note(experiment.algorithms, experiment.participation):
         warnings.warn(note, stacklevel=2)
@@ -147,15 +127,12 @@ class _Runner:
     """Runs all methods of an experiment on given samples."""
 
     def __init__(self, experiment: Experiment, search: "FoldSearch | None", checkpoints: Path | None, resume: bool,
-                 progress: ProgressOfMethod | None, execution: Execution) -> None:
+                 progress: ProgressOfMethod | None) -> None:
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
         self._experiment, self._subject, self._search = experiment, subject, search
-        self._checkpoints, self._resume, self._progress, self._execution = checkpoints, resume, progress, execution
-        self._start: Any = experiment.start  # of a program, the model itself
-        if isinstance(experiment.start, str):
-            self._start = load_start(Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else
-                                     None, is_private=experiment.privacy is not None)
+        self._checkpoints, self._resume, self._progress = checkpoints, resume, progress
+        self._start = load_start(experiment.start, subject, is_private=experiment.privacy is not None)
 
     def run(self, samples: Samples, seed: int, fold: int) -> tuple[dict[str, Result], dict[str, MethodRun]]:
         """The result and the measurements of every method, with one seed and one fold."""
@@ -178,13 +155,9 @@ class _Runner:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnusedRepliesWarning)  # the record of the comparison says it
                 result = simulate(
-                    algorithm, subject, samples.data, rounds=experiment.rounds, seed=seed,
-                    participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                    diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                    name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
-                    on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
+                    algorithm, subject, samples.data, name=label, resume=self._resume, progress=report,
                     checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
-                    progress=report)
+                    **experiment.of_run(seed=seed, start=self._start))
             if result.rounds < experiment.rounds:  # a callback has stopped it
                 report(experiment.rounds, experiment.rounds)
             results[label] = _with_shared_samples(result, results)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from resolvent.arguments import checked
 from resolvent.comparisons.runs.record import EXPERIMENT_FILE, SUMMARY_FILE, RunRecord, read_record
@@ -152,13 +152,17 @@ def _advised(record: RunRecord, refit: "RefitFolder | None", site: int | str | N
     return model.method, model.is_shared
 
 
-def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted | SavedResult:
+def load_start(start: Any, subject: Any, *, is_private: bool) -> Any:
     """What a run starts from: a shared model; of a private run, the saved result, whose releases count.
 
     Args:
-        folder: see ``load_fitted``.
+        start: a folder, see ``load_fitted``; what a program gives is used as it is.
+        subject: the model, or the problem, that the run trains.
         is_private: whether the run that starts has a privacy budget.
     """
+    if not isinstance(start, str | Path):
+        return start
+    folder, model = Path(start).expanduser(), subject if isinstance(subject, Model) else None
     if is_private and (folder / RESULT_FILE).is_file():
         return SavedResult(folder, model)
     if is_private and any(_has_budget(run) for run in (folder, folder.parent, folder.parent.parent)):

@@ -23,6 +23,7 @@ from resolvent.data.files.atomic_files import hidden_sibling, remove_folder, syn
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
 from resolvent.simulator.checkpoint.identity import versions_of_code
+from resolvent.simulator.run_options import OF_THE_MACHINE
 
 CHECKPOINTS = "checkpoints"
 _RUNS = Path("runs")
@@ -198,7 +199,8 @@ def _differences(old_settings: Mapping[str, Any] | None, new_settings: dict[str,
 def _flat(settings: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(settings, dict):
         return {path: settings}
-    return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
+    return {k: v for key, part in settings.items() if path or key not in OF_THE_MACHINE
+            for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
 
 
 def write_results(folder: Path, source: Source, comparison: ComparedMethods) -> RunRecord:

@@ -13,14 +13,7 @@ from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
-from resolvent.comparisons.runs.comparison_runs import (
-    AUTOMATIC,
-    Execution,
-    Notify,
-    compare_file,
-    ignore,
-    run_comparison,
-)
+from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, run_comparison
 from resolvent.comparisons.runs.record import RunRecord
 from resolvent.comparisons.runs.run_folder import (
     CHECKPOINTS,
@@ -37,7 +30,6 @@ from resolvent.comparisons.runs.summary import Source
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
-from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.storage.shard_storage import keep_own_parties
@@ -53,7 +45,6 @@ def run_experiment(
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
     notify: Notify = ignore,
-    scheduler: SchedulerChoice = "auto",
 ) -> tuple[Path, RunRecord | None]:
     """Run an experiment and write its folder: experiment, models, metrics, summary and report.
 
@@ -65,7 +56,6 @@ def run_experiment(
         overwrite: replace the folder's content when the new run is complete.
         progress: a function that is called with (label, rounds done, rounds in total).
         notify: a function that is called with a message that says which of these ``resume`` does, or what folds cost.
-        scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:
         The folder and its record; in a process that is not the writer, None.
@@ -75,7 +65,7 @@ def run_experiment(
         ProcessLostError: the run has several processes, and another one has ended.
     """
     if not is_writer():
-        return _join(file, scheduler), None
+        return _join(file), None
     with claim_folder(out, file, resume=resume, overwrite=overwrite) as folder:
         if resume and is_complete(folder):
             record = finished_record(folder, file)
@@ -90,7 +80,7 @@ def run_experiment(
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
-                                      progress=progress, execution=Execution(scheduler), notify=notify).collected()
+                                      progress=progress, notify=notify).collected()
             record = _write(work, source, comparison)
         return folder, record
 
@@ -104,7 +94,6 @@ def run_program(
     resume: bool = False,
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
-    execution: Execution = AUTOMATIC,
     notify: Notify = ignore,
 ) -> ComparedMethods:
     """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
@@ -114,7 +103,7 @@ def run_program(
     """
     with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
         comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
-                                    resume=resume, progress=progress, execution=execution, notify=notify)
+                                    resume=resume, progress=progress, notify=notify)
         _write(work, Source.of_program(out.name, comparison, title), comparison)
     return comparison
 
@@ -169,7 +158,7 @@ def _announce(decision: _Decision) -> None:
         text_from_writer(json.dumps(decision))
 
 
-def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
+def _join(file: ExperimentFile) -> Path:
     """Run the experiment together with the writer process, which writes the results. Returns the folder."""
     experiment = _build(file)
     with detect_lost_process():
@@ -177,8 +166,7 @@ def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
     folder = Path(decision.folder)
     if not decision.is_complete:
         with file.precision():
-            compare_file(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
-                         execution=Execution(scheduler)).collected()
+            compare_file(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume).collected()
     return folder
 
 

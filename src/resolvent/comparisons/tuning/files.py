@@ -11,6 +11,7 @@ from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.experiment.merged_settings import with_choices
 from resolvent.comparisons.experiment.yaml_files import write_yaml
+from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.tuning.searching import (
     Criterion,
     ProgressOfSearch,
@@ -145,7 +146,8 @@ def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | No
 
 
 def _subject(experiment: Experiment, subject: Model | Problem, data: FederatedData | None) -> Subject:
-    return Subject(subject, data, {"participation": experiment.participation}, experiment.parties)
+    start = load_start(experiment.start, subject, is_private=False)
+    return Subject(subject, data, experiment.of_trial(start=start), experiment.parties)
 
 
 def _identity(file: ExperimentFile) -> str:

@@ -1,34 +1,15 @@
-"""Runs of a search or a sweep: the settings that they share with ``simulate``, and several of them at the same time."""
+"""Several runs of a search or a sweep at the same time."""
 
-import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
 import numpy as np
 
-from resolvent.errors import InputError, alternatives, check_range
-from resolvent.simulator.run import simulate
+from resolvent.errors import check_range
 
 _Outcome = TypeVar("_Outcome")
-
-# The settings of a run, by the names that ``simulate`` gives them; its other arguments belong to one run only.
-RUN_OPTIONS = tuple(name for name, parameter in inspect.signature(simulate).parameters.items()
-                    if parameter.kind == parameter.KEYWORD_ONLY
-                    and name not in ("rounds", "checkpoint", "resume", "on_evaluation", "progress", "name"))
-
-
-def check_options(title: str, options: Collection[str], allowed: Sequence[str]) -> None:
-    """Refuse what is no setting of the runs.
-
-    Args:
-        title: the name of the function, for the error.
-        allowed: the settings that it takes.
-    """
-    for name in options:
-        if name not in allowed:
-            raise InputError(f"{title}({name}=...) is not a setting of its runs{alternatives(name, allowed)}")
 
 
 def in_jobs(calls: Sequence[Callable[[], _Outcome]], jobs: int) -> list[_Outcome]:

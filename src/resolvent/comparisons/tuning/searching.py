@@ -216,6 +216,8 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
     if jobs > 1 and (search.strategy == "optuna" or search.trials_at_once > 1):
         raise InputError(f"jobs={jobs}: Optuna proposes a trial from the results of the earlier ones, and "
                          "trials_at_once is another way to run several at the same time: leave jobs out")
+    if search.trials_at_once > 1 and (others := [name for name in subject.options if name != "participation"]):
+        raise InputError(f"{others[0]} is for trials one after the other: leave trials_at_once out")
     check_budgets(search, {label: method.space for label, method in methods.items()})
     rounds = search.rounds or rounds
     files = TrialFiles(None if folder is None else folder / "trials", identity)

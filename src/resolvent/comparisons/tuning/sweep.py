@@ -12,12 +12,13 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.arguments import checked
 from resolvent.comparisons.judgement.metrics import GAP
-from resolvent.comparisons.tuning.jobs import RUN_OPTIONS, in_jobs
+from resolvent.comparisons.tuning.jobs import in_jobs
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulator import run_options
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
@@ -102,8 +103,9 @@ def sweep(
         trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators. Such runs
             have a seed, a participation, metrics and ``evaluate_every``, and no other setting of ``simulate``.
         jobs: number of runs at the same time, in threads; for small models, which leave cores idle.
-        values: the values of each field, by name; and settings of ``simulate`` that all runs have: seed, start,
-            participation, evaluate_every, diagnostics, metrics, clock, scheduler, memory, evaluate_parties, privacy.
+        values: the values of each field, by name; and options that all runs have, by the names that ``simulate`` gives
+            them: seed, start, participation, evaluate_every, diagnostics, metrics, clock, privacy, scheduler, memory,
+            evaluate_parties, on_evaluation.
 
     Returns:
         The runs, and a table of them.
@@ -119,7 +121,7 @@ def sweep(
         >>> runs.table.columns.tolist(), len(runs.results)
         (['mu', 'gap'], 3)
     """
-    options = {name: values.pop(name) for name in RUN_OPTIONS if name in values}
+    options = {name: values.pop(name) for name in run_options.NAMES if name in values}
     lists = {**(over or {}), **values}
     if not lists:
         raise InputError("sweep: name a number of the algorithm and its values, such as mu=[0, 0.1, 1]; it has "

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
 from resolvent.comparisons.judgement.metrics import GAP
-from resolvent.comparisons.tuning.jobs import check_options
 from resolvent.comparisons.tuning.searching import (
     Criterion,
     ProgressOfSearch,
@@ -21,16 +20,16 @@ from resolvent.comparisons.tuning.searching import (
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import space_of
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.checkpoint.identity import describe, digest_of_code
 from resolvent.simulator.record.progress import progress_bars
+from resolvent.simulator.run_options import OF_A_TRIAL
 
 Make = Callable[..., Algorithm]
 Over = Mapping[str, Sequence[Any] | Mapping[str, Any]]
 _LABEL = "run"
-_OPTIONS = ("participation", "start", "clock", "scheduler", "memory", "evaluate_parties")  # others are of the search
 
 
 def tune(
@@ -106,9 +105,9 @@ def tune(
         >>> len(tuned.table), sorted(tuned.point)
         (3, ['rate'])
     """
-    check_options("tune", options, _OPTIONS)
-    if trials_at_once > 1 and (others := [name for name in options if name != "participation"]):
-        raise InputError(f"tune({others[0]}=...) is for trials one after the other: leave trials_at_once out")
+    for name in options:
+        if name not in OF_A_TRIAL:
+            raise InputError(f"tune({name}=...) is not a setting of its runs{alternatives(name, OF_A_TRIAL)}")
     makes: Mapping[str, Make] = make if isinstance(make, Mapping) else {_LABEL: make}
     spaces: Mapping[str, Any] = over if isinstance(make, Mapping) else {_LABEL: over}
     if missing := [label for label in makes if label not in spaces and "*" not in spaces]:

@@ -34,7 +34,8 @@ from resolvent.tables.party_tables import table
 from resolvent.tables.table_options import SITE_TABLE, TableOptions
 
 # Settings without an effect in a federation, and what they may be.
-_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1, "scheduler": "auto",
+                        "memory": "auto", "evaluate_parties": None}
 _PARTY = "site"
 
 
