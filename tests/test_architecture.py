@@ -16,8 +16,9 @@ ROOMS = [INDEPENDENT, *CORE, "federation", "red_team", "cli"]
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 # Of the simulator: what is moved to a device knows no run, and a plan is read by those who check, measure and run it.
-SIMULATOR_FLOORS = [{"mesh"}, {"states"}, {"engine"}, {"storage"}, {"record"}, {"run_options"}, {"user_errors"}, {"task"},
-                    {"plan"}, {"doubts"}, {"measurements"}, {"checkpoint"}, {"placement"}, {"run", "together"}]
+SIMULATOR_FLOORS = [{"mesh"}, {"states"}, {"engine"}, {"storage"}, {"record"}, {"run_options"}, {"user_errors"},
+                    {"task"}, {"plan"}, {"doubts"}, {"measurements"}, {"checkpoint"}, {"placement"},
+                    {"run", "together"}]
 ROOT = Path(resolvent.__file__).parent
 PACKAGE = ROOT.with_name("xla_cpu_rewrites")
 REPOSITORY = Path(__file__).parents[1]

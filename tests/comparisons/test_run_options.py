@@ -60,8 +60,8 @@ def task():
 
 
 def settings_of(**changes):
-    return {"data": {"name": "digits", "parties": 3}, "model": "logistic", "solver": {"name": "SGD", "learning_rate": 0.1}, "algorithms": ["fedavg"],
-            "folds": 1, **changes}
+    return {"data": {"name": "digits", "parties": 3}, "model": "logistic", "algorithms": ["fedavg"], "folds": 1,
+            "solver": {"name": "SGD", "learning_rate": 0.1}, **changes}
 
 
 def test_everything_that_starts_runs_has_the_one_list():
