@@ -1,5 +1,6 @@
 """The cells: a method is tuned on validation samples and runs with every seed, without and with malicious parties."""
 
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def cell(problem: Problem, layer: Layer, method: Method, data: Any, honest: Row 
         return empty.model_copy(update={"reason": "needs a hidden layer, which the model of the problem lacks"})
     if honest is not None and honest.outcome != "measured":
         return empty.model_copy(update={"outcome": honest.outcome, "reason": honest.reason})
+    began = time.process_time()
     try:
         setting = _tuned(problem, method, data, budget) if honest is None else honest.setting
         algorithm = method.algorithm(problem, **setting)
@@ -70,7 +72,8 @@ def cell(problem: Problem, layer: Layer, method: Method, data: Any, honest: Row 
         outcome = "diverged" if "diverged" in str(error) else "refused"
         return empty.model_copy(update={"outcome": outcome, "reason": str(error)})
     parties = () if problem.is_solved else _honest_parties(len(data), layer)
-    return Row(**{**empty.model_dump(), "outcome": "measured", "setting": setting, **_figures(runs, problem, parties)})
+    return Row(**{**empty.model_dump(), "outcome": "measured", "setting": setting, **_figures(runs, problem, parties),
+                  "cost": round(time.process_time() - began, 1)})
 
 
 def malicious(parties: int) -> tuple[int, ...]:

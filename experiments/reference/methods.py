@@ -146,3 +146,7 @@ def own_method(path: Path) -> Method:
         raise InputError(f"--method {path}: the table has a method {name} already: give it another name")
     return Method(name, make, next(((key, tuple(values)) for key, values in tried.items()), ("", (0.0,))),
                   goal=names.get("GOAL", "shared"), power=names.get("POWER", 0))
+
+
+# Methods of files that joined the table.
+METHODS.append(own_method(Path(__file__).with_name("sdane.py")))

@@ -158,18 +158,22 @@ def size() -> str:
     other = len(table.rows) - measured
     return (f"{len(METHODS)} methods, {len(NAMES)} problems, with and without malicious parties: {cells:,} cells, of "
             f"which {measured:,} are measured, in {other:,} the method does not apply or every trial diverged, and "
-            f"{cells - len(table.rows):,} are empty")
+            f"{cells - len(table.rows):,} were not run")
 
 
 def empty() -> str:
-    """The problems with empty cells."""
+    """The problems with cells that were not run, and the CPU time that these would take by the cost of the others."""
     table = committed()
     layers: tuple[Layer, ...] = ("honest", "attacked")
     lines = []
     for name in NAMES:
-        lacking = sum((name, layer, m.name) not in table.rows for m in METHODS for layer in layers)
+        lacking = [m.name for m in METHODS for layer in layers if (name, layer, m.name) not in table.rows]
+        costs = [row.cost for row in table.rows.values() if row.problem == name and row.cost]
         if lacking:
-            lines.append(f"- {name}: {lacking} of {2 * len(METHODS)} cells")
+            methods, hours = dict.fromkeys(lacking), len(lacking) * median(costs) / 3600 if costs else np.nan
+            of_methods = ", ".join(methods) if len(methods) < 8 else f"{len(methods)} methods"
+            lines.append(f"- {name}: {len(lacking)} of {2 * len(METHODS)} cells ({of_methods}): not run; "
+                         + (f"about {hours:.2g} CPU hours" if costs else "no cell has its time"))
     return "\n".join(lines) or "None."
 
 

@@ -45,6 +45,7 @@ class Row(pydantic.BaseModel):
         curve: the mean over parties and seeds at these rounds.
         bytes: bytes that all parties receive and send in a round, mean over rounds and seeds.
         seconds: CPU seconds of a run without compilation, mean over the seeds.
+        cost: CPU seconds of the cell: trials, seeds, evaluations, and the compilations that no other cell shares.
         jax: version of JAX.
     """
 
@@ -67,6 +68,7 @@ class Row(pydantic.BaseModel):
     curve: list[float | None] = []
     bytes: float | None = None
     seconds: float | None = None
+    cost: float | None = None
     jax: str
 
     @pydantic.model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A method of yours in a file: ``python -m experiments.reference --method experiments/reference/sdane.py``.
+"""S-DANE, a method of the table that is no method of the library: it was added as everybody adds one.
 
 Source: Jiang, Rodomanov, Stich: Stabilized Proximal-Point Methods for Federated Optimization, 2024, Algorithm 1, with
 mu = 0. As FedDANE, but the prox-centre v makes a step along the gradients at the parties' solutions:

@@ -9,6 +9,7 @@ import pytest
 
 import resolvent as rv
 from experiments.reference import __main__ as command
+from experiments.reference import readings
 from experiments.reference import rows as files
 from experiments.reference.cells import Budget, malicious
 from experiments.reference.methods import METHODS, TRIALS, own_method
@@ -21,7 +22,7 @@ from resolvent.testing import check_algorithm
 
 ROUNDS = {problem.name: problem.rounds for problem in PROBLEMS}
 SCORES = {problem.name: problem.score for problem in PROBLEMS}
-DANE = command.__file__.replace("__main__", "sdane")
+PAGE = SCHEMA.with_name("README.md").read_text("utf-8")
 
 
 def row(problem="diabetes", method="FedAvg", means=(0.5,) * SEEDS, layer="honest", **values):
@@ -156,6 +157,18 @@ def test_readings_of_a_table_made_by_hand():
     assert shown(read.row("digits, 0.1", "Ditto")) == "95.0"
 
 
+def test_cells_that_were_not_run_are_named_with_their_time(monkeypatch):
+    """All cells of diabetes but two, by hand: the median cost of the others is 180 s."""
+    cells = [row("diabetes", method.name, layer=layer, cost=cost) for method in METHODS
+             for layer, cost in (("honest", 90.0), ("attacked", 270.0)) if method.name != "MIFA"]
+    monkeypatch.setattr(readings, "committed", lambda: table(*cells))
+    lines = dict(line[2:].split(": ", 1) for line in readings.empty().splitlines())
+    every = 2 * len(METHODS)
+    assert lines["diabetes"] == f"2 of {every} cells (MIFA): not run; about 0.1 CPU hours"
+    assert lines["CIFAR-10"] == f"{every} of {every} cells ({len(METHODS)} methods): not run; no cell has its time"
+    assert len(lines) == len(PROBLEMS)
+
+
 # Methods and problems.
 
 
@@ -188,9 +201,13 @@ def test_the_method_of_a_file_has_its_own_parameter(tmp_path):
     assert method.algorithm(PROBLEMS[0], 0.2, mu=0.1)[1] == 0.1
 
 
+def write_method_of_the_page(path):
+    path.write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1])
+    return path
+
+
 def test_the_method_of_the_page_is_one(tmp_path):
-    code = re.search(r"```python\n(.*?)```", SCHEMA.with_name("README.md").read_text("utf-8"), re.DOTALL)[1]
-    (tmp_path / "mine.py").write_text(code)
+    write_method_of_the_page(tmp_path / "mine.py")
     method = own_method(tmp_path / "mine.py")
     assert (method.name, method.tried) == ("Relaxed", ("step", (0.5, 1.5)))
     result = rv.simulate(method.algorithm(PROBLEMS[0]._replace(solver=rv.solvers.GD), 0.1, step=0.5),
@@ -228,6 +245,16 @@ def test_s_dane_is_the_papers_by_numpy():
     assert jnp.isfinite(result.server_model).all()
 
 
+def test_s_dane_is_a_line_of_the_table():
+    """Its parameter is the weight of a squared distance, whose unit is the inverse of a step's."""
+    method = METHODS[-1]
+    assert (method.name, method.tried, method.power) == ("SDANE", ("lam", (1.0, 10.0)), -1)
+    convex = next(problem for problem in PROBLEMS if problem.is_solved)
+    assert method.algorithm(convex, 0.1, lam=10.0).lam == pytest.approx(10.0 / convex.unit)
+    with pytest.raises(InputError, match="a method SDANE already"):
+        own_method(SCHEMA.with_name("sdane.py"))
+
+
 @pytest.mark.when_changed
 def test_s_dane_has_the_contract_of_an_algorithm():
     check_algorithm(SDANE)
@@ -236,13 +263,13 @@ def test_s_dane_has_the_contract_of_an_algorithm():
 @pytest.mark.when_changed
 def test_a_method_of_a_file_runs_in_the_quick_form(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    call = ["--quick", "--method", DANE, "--problems", "diabetes", "--out", "mine"]
+    call = ["--quick", "--method", str(write_method_of_the_page(tmp_path / "relaxed.py")), "--problems", "diabetes", "--out", "mine"]
     assert command.main(call) == 0
     rows = read_rows(tmp_path / "mine" / "results.json")
-    assert set(rows) == {("diabetes", layer, "SDANE") for layer in ("honest", "attacked")}
-    assert rows["diabetes", "honest", "SDANE"].outcome == "measured"
+    assert set(rows) == {("diabetes", layer, "Relaxed") for layer in ("honest", "attacked")}
+    assert rows["diabetes", "honest", "Relaxed"].outcome == "measured"
     text = (tmp_path / "mine" / "paragraph.md").read_text()
-    assert text.startswith("# SDANE")
+    assert text.startswith("# Relaxed")
     assert "among 3 methods" in text
     assert (tmp_path / "mine" / "reference.svg").stat().st_size > 5000
     with pytest.raises(InputError, match="run it without --quick"):
