@@ -263,7 +263,8 @@ def test_s_dane_has_the_contract_of_an_algorithm():
 @pytest.mark.when_changed
 def test_a_method_of_a_file_runs_in_the_quick_form(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    call = ["--quick", "--method", str(write_method_of_the_page(tmp_path / "relaxed.py")), "--problems", "diabetes", "--out", "mine"]
+    path = write_method_of_the_page(tmp_path / "relaxed.py")
+    call = ["--quick", "--method", str(path), "--problems", "diabetes", "--out", "mine"]
     assert command.main(call) == 0
     rows = read_rows(tmp_path / "mine" / "results.json")
     assert set(rows) == {("diabetes", layer, "Relaxed") for layer in ("honest", "attacked")}
