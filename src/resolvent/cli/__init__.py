@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 from resolvent.cli.exit_codes import NO_RESOURCE
-from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
+from resolvent.cli.interruption import Interrupted, answer_interruptions, exit_soon, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
 __all__ = ["main", "prepare_process"]
@@ -47,11 +47,7 @@ def main() -> None:
             error = next(iter(interruptions), raised)
             code = _report(name_output(error) if isinstance(error, OSError) else error)
             discard_output()
-            if (processes := sys.modules.get("resolvent.cli.processes")) is not None:
-                processes.end_connected_process(code)
-            if isinstance(error, Interrupted):
-                end_process(code)
-            sys.exit(code)
+            exit_soon(code)
 
 
 def _run() -> None:

@@ -5,7 +5,6 @@ does not; then a thread prints the answer and ends the process. This loses nothi
 any moment. A file that is being written is finished first, unless there is a second signal.
 """
 
-import atexit
 import contextlib
 import os
 import select
@@ -16,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from resolvent.cli.output import is_started_process
 from resolvent.data.files.atomic_files import INTERRUPTIONS, is_writing
 
 _ANSWER_SECONDS = 1.5  # until the process ends if the main thread has not raised the interruption
 _CLEANUP_SECONDS = 8.0  # until the process ends if the main thread has raised the interruption
+_EXIT_SECONDS = 1.5  # until the process ends if its normal exit takes longer
 _STOP = 0
 
 
@@ -70,6 +70,7 @@ class _Watcher:
 
     def __init__(self) -> None:
         self.raised: list[Interrupted] = []
+        self._is_importing = False  # when a signal came
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -77,14 +78,13 @@ class _Watcher:
         self._thread.start()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise the first interruption in the main thread. Within an import, end the process.
+        """Raise the first interruption in the main thread. Within an import, this object's thread answers at once.
 
         Compiled modules print an exception within their import with a traceback, and raise another one.
         """
-        if not self.raised:
-            if _is_importing(frame):
-                print_interruption(number)
-                end_process(128 + number)
+        if _is_importing(frame):
+            self._is_importing = True
+        elif not self.raised:
             self.raised.append(Interrupted(number))
             raise self.raised[0]
 
@@ -117,14 +117,14 @@ class _Watcher:
         begin = time.monotonic()
         while (second := self._next_signal(0.05)) is None:
             seconds = time.monotonic() - begin
-            if seconds > (_CLEANUP_SECONDS if self.raised else _ANSWER_SECONDS):
+            if self._is_importing or seconds > (_CLEANUP_SECONDS if self.raised else _ANSWER_SECONDS):
                 if not is_writing():
                     break
                 print_interruption(number, "a checkpoint is being written, which is finished first; interrupt again "
                                            "to end at once")
         if second != _STOP:
             print_interruption(number)
-            os._exit(128 + number)
+            _end(128 + number)
 
     def _next_signal(self, seconds: float | None) -> int | None:
         """The number of the next interruption or ``_STOP``; None if there is none in this time."""
@@ -141,12 +141,24 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def end_process(code: int) -> None:
-    """End an interrupted process without waiting for its threads, which may compute or load data.
+def exit_soon(code: int) -> NoReturn:
+    """Exit with what is registered for it, such as removing temporary folders; after a moment without.
 
-    What is registered for the exit is done, such as removing temporary folders.
+    Python waits for threads that are no daemons, such as those of trials, which compute to their end; and JAX has
+    registered a function in which a process that is connected with others waits for them, for up to 300 seconds.
     """
-    atexit._run_exitfuncs()
+    limit = threading.Timer(_EXIT_SECONDS, _end, (code,))
+    limit.daemon = True
+    limit.start()
+    sys.exit(code)
+
+
+def _end(code: int) -> None:
+    """End the process from a thread, while the main thread is in a compiled function that does not return.
+
+    The standard library has no other way that keeps the exit code: an exception in this thread ends this thread, the
+    handler of a signal runs in the main thread, and without a handler a signal has a code of its own.
+    """
     os._exit(code)
 
 

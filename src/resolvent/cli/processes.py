@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import IO, Literal, NamedTuple
 
-from resolvent.cli.exit_codes import FAILURE, NO_RESOURCE
-from resolvent.cli.output import PROCESS_VARIABLE, is_started_process, print_error
+from resolvent.cli.exit_codes import NO_RESOURCE
+from resolvent.cli.output import PROCESS_VARIABLE, print_error
 
 _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
 _POLL_SECONDS = 0.05
@@ -75,16 +75,6 @@ def _say_if_waiting() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def end_connected_process(code: int) -> None:
-    """End this process at once if it is connected with others: otherwise JAX would wait for them for minutes."""
-    jax = sys.modules.get("jax")
-    if is_started_process() or (jax is not None and jax.distributed.is_initialized()):
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
 
 
 def run_in_processes(count: int) -> int:
@@ -173,4 +163,4 @@ def _end_with_parent() -> None:
     """End this process when the one that has started it ends, whose end closes the pipe."""
     while os.read(0, 1):
         pass
-    os._exit(FAILURE)
+    os.kill(os.getpid(), signal.SIGTERM)

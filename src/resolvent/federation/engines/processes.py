@@ -159,7 +159,7 @@ def end_without_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_CHECK)
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
