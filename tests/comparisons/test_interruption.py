@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kill
 
 # A process that runs the command line with a function in the place of its parser, and says when that begins.
 PROGRAM = """
-import ctypes, gc, os, signal, sys, time
+import ctypes, gc, os, signal, sys, threading, time
 sys.argv = ["resolvent", "run", "a file.yaml", "--out", "out"]
 from resolvent import cli
 from resolvent.data.files.atomic_files import finish_before_interruption
@@ -28,6 +28,10 @@ def compute():  # the main thread runs no Python code
 def wait():
     print("it runs", flush=True)
     time.sleep(3600)
+
+def leave_a_thread():  # Python would wait for it at its exit, as JAX does for other processes
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    wait()
 
 def convert():  # as compiled modules do
     try:
@@ -78,7 +82,7 @@ def interrupted(work, number, *, writing=0.3, times=1):
 @pytest.mark.parametrize(("work", "number", "name"), [
     ("wait", signal.SIGINT, ""), ("wait", signal.SIGTERM, " by SIGTERM"), ("wait", signal.SIGHUP, " by SIGHUP"),
     ("compute", signal.SIGTERM, " by SIGTERM"), ("convert", signal.SIGINT, ""),
-    ("collect", signal.SIGTERM, " by SIGTERM"), ("load", signal.SIGINT, "")])
+    ("collect", signal.SIGTERM, " by SIGTERM"), ("load", signal.SIGINT, ""), ("leave_a_thread", signal.SIGINT, "")])
 def test_answer_and_exit_code(work, number, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = interrupted(work, number)

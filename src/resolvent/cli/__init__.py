@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 from resolvent.cli.exit_codes import NO_RESOURCE
-from resolvent.cli.interruption import Interrupted, answer_interruptions, exit_soon, print_interruption
+from resolvent.cli.interruption import Interrupted, answer_interruptions, limit_exit, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
 __all__ = ["main", "prepare_process"]
@@ -47,7 +47,10 @@ def main() -> None:
             error = next(iter(interruptions), raised)
             code = _report(name_output(error) if isinstance(error, OSError) else error)
             discard_output()
-            exit_soon(code)
+            processes = sys.modules.get("resolvent.cli.processes")
+            if isinstance(error, Interrupted) or (processes is not None and processes.has_others()):
+                limit_exit(code)
+            sys.exit(code)
 
 
 def _run() -> None:

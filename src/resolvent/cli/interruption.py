@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from resolvent.cli.output import is_started_process
 from resolvent.data.files.atomic_files import INTERRUPTIONS, is_writing
@@ -141,8 +141,8 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def exit_soon(code: int) -> NoReturn:
-    """Exit with what is registered for it, such as removing temporary folders; after a moment without.
+def limit_exit(code: int) -> None:
+    """Let the exit that follows do what is registered for it, such as removing temporary folders, for a moment at most.
 
     Python waits for threads that are no daemons, such as those of trials, which compute to their end; and JAX has
     registered a function in which a process that is connected with others waits for them, for up to 300 seconds.
@@ -150,7 +150,6 @@ def exit_soon(code: int) -> NoReturn:
     limit = threading.Timer(_EXIT_SECONDS, _end, (code,))
     limit.daemon = True
     limit.start()
-    sys.exit(code)
 
 
 def _end(code: int) -> None:

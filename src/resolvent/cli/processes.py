@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import IO, Literal, NamedTuple
 
 from resolvent.cli.exit_codes import NO_RESOURCE
-from resolvent.cli.output import PROCESS_VARIABLE, print_error
+from resolvent.cli.output import PROCESS_VARIABLE, is_started_process, print_error
 
 _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
 _POLL_SECONDS = 0.05
@@ -75,6 +75,12 @@ def _say_if_waiting() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def has_others() -> bool:
+    """Whether this process is connected with others, for whose end JAX waits at the exit."""
+    jax = sys.modules.get("jax")
+    return is_started_process() or (jax is not None and jax.distributed.is_initialized())
 
 
 def run_in_processes(count: int) -> int:
