@@ -1,8 +1,8 @@
-"""The memory of the processes of a federation with a large model, over NVIDIA FLARE or Flower.
+"""The memory of the processes of a federation with a large model, over NVIDIA FLARE.
 
-Run in the environment of one of the extras, on Linux:
+Run in the environment of the extra ``nvflare``, on Linux:
 
-    python benchmarks/federation_memory.py --engine nvflare --megabytes 300
+    python benchmarks/federation_memory.py --megabytes 300
 
 The commands of lead, server and one site run two rounds of FedAvg and two evaluations on this machine. The model is a
 network with a square matrix of the given size. For each process, ``peaks`` has the largest resident memory of its own
@@ -25,7 +25,7 @@ import pandas as pd
 
 from resolvent.federation.engines.processes import free_port
 
-LEAD = {"nvflare": "lead@example.org", "flower": "server"}
+LEAD = "lead@example.org"
 SITES = ("aachen", "berlin")  # a federation has at least two; the run has the first one
 EXPERIMENT = """
 data: {{label: readmitted}}
@@ -40,8 +40,7 @@ table: patients.csv
 limits: {min_sites: 1, networks: true, max_parameters_per_row: 1.0e+9}
 """
 PARTS = {"runner_process": "process of the job", "worker_process": "process of the job",
-         "flower.programs": "process of the party", "flower.start": "SuperLink or SuperNode", "nvflare.start": "engine",
-         "resolvent.cli": "command"}
+         "nvflare.start": "engine", "resolvent.cli": "command"}
 
 
 def processes(top):
@@ -65,7 +64,7 @@ def sample(roles, peaks):
             continue
 
 
-def measure(engine, megabytes, folder):
+def measure(megabytes, folder):
     """Run the federation; returns the peaks in multiples of the model, and the seconds of the lead's command."""
     width = int((megabytes * 1e6 / 4) ** 0.5)
     rng, command = np.random.default_rng(0), [sys.executable, "-m", "resolvent.cli"]
@@ -75,8 +74,7 @@ def measure(engine, megabytes, folder):
     (folder / "mine.yaml").write_text(EXPERIMENT.format(width=width))
     (folder / "site.yaml").write_text(SITE)
     (folder / "consortium.yaml").write_text(
-        f"name: large\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(SITES)}]\nengine: {engine}\n"
-        f"lead: {LEAD['nvflare']}\n")
+        f"name: large\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(SITES)}]\nlead: {LEAD}\n")
     subprocess.run([*command, "lead", "kits", "consortium.yaml"], cwd=folder, check=True, capture_output=True)
     roles, peaks, end = {}, {}, threading.Event()
 
@@ -96,7 +94,7 @@ def measure(engine, megabytes, folder):
         thread.start()
         stack.callback(thread.join)
         stack.callback(end.set)
-        words = ("lead", "start", "mine.yaml", f"kits/{LEAD[engine]}", "--sites", SITES[0], "--set",
+        words = ("lead", "start", "mine.yaml", f"kits/{LEAD}", "--sites", SITES[0], "--set",
                  "federation.deadline=3000")
         lead = subprocess.Popen([*command, *words], cwd=folder, stdout=subprocess.DEVNULL)
         roles["lead"] = lead.pid
@@ -109,12 +107,11 @@ def measure(engine, megabytes, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--engine", choices=[*LEAD], default="nvflare")
     parser.add_argument("--megabytes", type=int, default=300)
     arguments = parser.parse_args()
     command = f"python benchmarks/federation_memory.py {' '.join(sys.argv[1:])}"
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(arguments.engine, arguments.megabytes, Path(folder))
+        figures = measure(arguments.megabytes, Path(folder))
     print(json.dumps({"command": command, **figures}, indent=1))
 
 

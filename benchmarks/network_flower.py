@@ -4,16 +4,14 @@ Run in the environment of the extra ``flower``:
 
     python benchmarks/network_flower.py --rounds 10
 
-A SuperLink and several SuperNodes run in processes of their own, connected over loopback with TLS and the keys of the
-nodes. In alternation it measures rounds of FedAvg on the digits with the stores and checkpoints of this library
-(``digits``), and those of Flower's strategy ``FedAvg`` with a client in NumPy, started as Flower starts an app that was
-sent to it: a process for each message (``Flower's FedAvg``).
+A SuperLink and several SuperNodes run in processes of their own, connected over loopback with TLS. In alternation it
+measures rounds of FedAvg on the digits with the stores and checkpoints of this library (``digits``), and those of
+Flower's strategy ``FedAvg`` with a client in NumPy (``Flower's FedAvg``). Flower starts a process for each message of
+both.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,32 +20,19 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.cli.build import build_fab_from_files
-from flwr.common.serde import fab_to_proto
-from flwr.proto.control_pb2 import StartRunRequest
-from flwr.supercore.constant import NOOP_FEDERATION_ID
-from flwr.supercore.fab import Fab
 
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.federation.engines.flower.kits import (
-    AUTHORITY_FILE,
-    NODE_KEY,
-    SERVER_CERTIFICATE,
-    SERVER_KEY,
-    make_flower_kits,
-)
-from resolvent.federation.engines.flower.link import SuperLink
-from resolvent.federation.engines.flower.programs import _QUIET
-from resolvent.federation.engines.processes import free_port
+from resolvent.federation.engines.flower.local import superlink_and_supernodes
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.rehearsal import (
+    LEAD,
     _write_tables,
     prepare_rehearsal,
     rehearsed_federation,
     shipped_changes,
 )
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
+from resolvent.federation.protocol.kits import KitNote
 
 FEDAVG = "Flower's FedAvg"
 PROJECT = """\
@@ -111,61 +96,23 @@ def local_work(message, context):
 """
 
 
-@contextlib.contextmanager
-def running(command, environment, log):
-    """A process and those that it starts; they end with the block."""
-    programs = Path(sys.executable).parent
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"  # it starts other programs of Flower by their names
-    with log.open("ab") as output:
-        process = subprocess.Popen([str(programs / command[0]), *map(str, command[1:])], stdin=subprocess.DEVNULL,
-                                   env={**os.environ, **_QUIET, "PATH": path, **environment},
-                                   stdout=output, stderr=subprocess.STDOUT)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
 def flower_rounds(rehearsal, rounds, folder, limit=900):
     """Seconds of each round of Flower's own FedAvg."""
-    sites, port, out = [*rehearsal.sites], free_port(), folder / "ends.json"
-    kits = make_flower_kits(folder / "kits", name="timing", host="localhost", port=port, sites=sites)
+    out, app = folder / "ends.json", folder / "app"
+    app.mkdir()
+    for name, text in {"pyproject.toml": PROJECT.format(rounds=rounds, sites=len(rehearsal.sites), out=out),
+                       "server_app.py": SERVER_APP, "client_app.py": CLIENT_APP,
+                       "numpy_client.py": Path(__file__).with_name("numpy_client.py").read_text()}.items():
+        (app / name).write_text(text)
     tables = _write_tables(rehearsal, folder / "sites")
-    startup = kits[SERVER_KIT] / "startup"
-    with contextlib.ExitStack() as stack:
-        superlink = stack.enter_context(running(
-            ["flower-superlink", "--host", "127.0.0.1", "--port", port, "--database", folder / "state.db",
-             "--enable-supernode-auth", "--ssl-certfile", startup / SERVER_CERTIFICATE, "--ssl-keyfile",
-             startup / SERVER_KEY, "--ssl-ca-certfile", startup / AUTHORITY_FILE],
-            {"FLWR_HOME": str(folder / "home")}, folder / "superlink.log"))
+    settings = {site: f"table={json.dumps(str(file.parent / 'table.parquet'))}" for site, file in tables.items()}
+    with superlink_and_supernodes(folder / "flower", "timing", settings):
+        subprocess.run([Path(sys.executable).with_name("flwr"), "run", app, "timing"], check=True)
         end = time.monotonic() + limit
-        with SuperLink(KitNote(kits[SERVER_KIT])) as link:
-            while time.monotonic() < end:
-                with contextlib.suppress(Exception):  # the SuperLink is starting
-                    link.register_sites()
-                    break
-                time.sleep(0.5)
-                assert superlink.poll() is None, (folder / "superlink.log").read_text()
-            for site in sites:
-                table = tables[site].parent / "table.parquet"
-                stack.enter_context(running(
-                    ["flower-supernode", "--superlink", f"localhost:{port}", "--root-certificates",
-                     startup / AUTHORITY_FILE, "--auth-supernode-private-key", kits[site] / "startup" / NODE_KEY,
-                     "--host", "127.0.0.1", "--port", free_port(), "--node-config", f'table="{table}"'],
-                    {"FLWR_HOME": str(folder / f"home-{site}")}, folder / f"{site}.log"))
-            while link.connected_sites() != {*sites} and time.monotonic() < end:
-                time.sleep(0.5)
-            files = {"pyproject.toml": PROJECT.format(rounds=rounds, sites=len(sites), out=out).encode(),
-                     "server_app.py": SERVER_APP.encode(), "client_app.py": CLIENT_APP.encode(),
-                     "numpy_client.py": Path(__file__).with_name("numpy_client.py").read_bytes()}
-            bundle, _ = build_fab_from_files(files)
-            link._control.StartRun(StartRunRequest(fab=fab_to_proto(Fab("", bundle, {})),
-                                                   federation=NOOP_FEDERATION_ID))
-            while not out.exists() and time.monotonic() < end:
-                time.sleep(0.5)
-            assert out.exists(), f"no result after {limit} s; see {folder}"
+        while not out.exists():
+            assert time.monotonic() < end, f"no result after {limit} s; see {folder}"
             time.sleep(0.5)
+        time.sleep(0.5)
     return np.diff(json.loads(out.read_text())).tolist()
 
 
@@ -173,9 +120,8 @@ def own_rounds(rehearsal, folder):
     """The median of the seconds of a round of this library."""
     with rehearsed_federation(rehearsal, folder / "work", print, "flower") as kits:
         job = FederationJob("", rehearsal.plan.text, (*rehearsal.sites,), rehearsal=True)
-        summary = federate(KitNote(kits[SERVER_KIT]), rehearsal.plan, folder / "run", job, lambda event: None,
-                           notify=print)
-    return summary["methods"]["fedavg"]["seconds_per_round"]
+        record = federate(KitNote(kits[LEAD]), rehearsal.plan, folder / "run", job, lambda event: None, notify=print)
+    return record.methods["fedavg"].seconds_per_round
 
 
 def main():

@@ -1,17 +1,14 @@
 """A run that has stopped, for whatever reason, continues with the same command: over both engines, without a network.
 
-The engines are replaced at their boundary: the lead's session of NVIDIA FLARE, and the link to Flower's SuperLink.
+The engines are replaced at their boundary: the lead's session of NVIDIA FLARE, and the Grid of Flower's ServerApp.
 """
 
 import contextlib
 import errno
 import re
 import shutil
-import sys
 import threading
 from dataclasses import replace
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +17,7 @@ from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, left, l
 from resolvent.cli.federation_events import federation_observer
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
+from resolvent.federation.engines.flower import programs as flower_programs
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.nvflare.lead import JobProgress, JobState
 from resolvent.federation.lead import watchdog as federation_watchdog
@@ -82,13 +80,18 @@ class Federation(Consortium):
             return serve_federation(job, experiment, transport, self.folder / "runs" / job.run, results, observe_all,
                                     kit=self.folder)
 
+    def serve_in_lead(self, job, plan, transport, *arguments, **settings):
+        """The server's steps over Flower, which are made in the process of the lead."""
+        with self.transport() as disturbed:
+            return serve_federation(job, plan, disturbed, *arguments, **settings)
+
     def federate(self, engine, notify=lambda note: None, observe=lambda event: None, **rules):
         def observe_all(event):
             observe(event)
             if engine == "flower":  # the server's steps are made in the process of the lead
                 self.observe(event)
 
-        note = lead_note(engine=engine, kit=self.folder)
+        note = lead_note(engine=engine, kit=self.folder, verify_site=None)
         job = FederationJob("", self.experiment.text, SITES, **{"retries": 0, **rules})
         return federate(note, self.experiment, self.folder / "out", job, observe_all, notify=notify)
 
@@ -146,17 +149,8 @@ class Session:
         return self.outcomes[job]
 
 
-class Link:
-    """The link to a SuperLink with two nodes."""
-
-    def __init__(self, federation, note):
-        self.open_run = federation.transport
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+class Grid:
+    """The Grid of a ServerApp with two nodes."""
 
     def nodes(self):
         return {name: k for k, name in enumerate(SITES)}
@@ -173,10 +167,9 @@ def federation(tmp_path, monkeypatch):
     monkeypatch.setattr(federation_watchdog, "open_session", made.session.open)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
     monkeypatch.setattr(federation_waits, "_RECONNECT", 0.0)
-    monkeypatch.setitem(sys.modules, "resolvent.federation.engines.flower.link",
-                        SimpleNamespace(SuperLink=partial(Link, made)))
-    monkeypatch.setitem(sys.modules, "resolvent.federation.engines.flower.adapter", SimpleNamespace(
-        FlowerTransport=lambda grid, nodes: grid))
+    monkeypatch.setattr(flower_programs.FlowerServer, "_connect", lambda self: contextlib.nullcontext(Grid()))
+    monkeypatch.setattr(flower_programs, "serve_federation", made.serve_in_lead)
+    monkeypatch.setattr(flower_programs, "FlowerTransport", lambda *arguments: Disturbed)
     return made
 
 
@@ -455,7 +448,7 @@ def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkey
         return {name: k for k, name in enumerate(SITES[:1] if len(reports) < 3 else SITES)}
 
     monkeypatch.setattr(federation.session, "connected_sites", lambda: {*nodes()})
-    monkeypatch.setattr(Link, "nodes", nodes)
+    monkeypatch.setattr(Grid, "nodes", nodes)
     with federation_observer() as show:
         federation.federate(engine, observe=observe)
     assert reports[:3] == [{"event": "waiting", "for": "sites", "missing": ["berlin"]}] * 3

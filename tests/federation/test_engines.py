@@ -10,14 +10,14 @@ import pytest
 from resolvent.cli import lead, site
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.errors import InputError
-from resolvent.federation.lead.engines import ENGINES, lead_kit, require_engine
+from resolvent.federation.lead.engines import ENGINES, require_engine
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import read_consortium, read_site
-from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note, started_once, write_kit_note
+from resolvent.federation.protocol.kits import KitNote, kit_note, started_once, write_kit_note
 from resolvent.federation.site.check import check_site
 
 ROOT = Path(__file__).parents[2]
-FLOWER = "name: hearts\nhost: fed.example.org\nsites: [aachen, berlin]\nengine: flower\n"
+FLOWER = "name: hearts\nhost: hospitals\nsites: [aachen, berlin]\nlead: l@example.org\nengine: flower\n"
 EXPERIMENT = """
 data: {label: ill, test: 0.3}
 model: networks:small
@@ -34,17 +34,17 @@ def consortium(tmp_path, text):
     return read_consortium(path)
 
 
-def test_flower_needs_no_lead_and_the_server_starts_experiments(tmp_path):
-    plan = consortium(tmp_path, FLOWER)
-    assert (plan.engine, plan.lead, lead_kit(tmp_path, plan)) == ("flower", "", tmp_path / SERVER_KIT)
-    plan = consortium(tmp_path, FLOWER.replace("engine: flower", "lead: l@example.org"))
-    assert (plan.engine, lead_kit(tmp_path, plan).name) == ("nvflare", "l@example.org")
+def test_the_address_of_an_engine(tmp_path):
+    """Over Flower it is the name of a SuperLink in the lead's configuration."""
+    assert consortium(tmp_path, FLOWER).address == "hospitals"
+    assert consortium(tmp_path, FLOWER.replace("flower", "nvflare")).address == "hospitals:8002"
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    (FLOWER.replace("engine: flower\n", ""), "lead: '' is not an e-mail address"),
-    (f"{FLOWER}members: [eye@example.org]\n", ":5: members: Flower knows no persons"),
-    (FLOWER.replace("flower", "flowers"), ":4: engine: 'flowers' is not a valid value; did you mean 'flower'? Allowed: "
+    (FLOWER.replace("lead: l@example.org\n", ""), "lead: '' is not an e-mail address"),
+    (FLOWER.replace("hospitals", "fed.example.org"), ":2: host: 'fed.example.org' cannot be the name of a SuperLink"),
+    (f"{FLOWER}members: [eye@example.org]\n", ":6: members: Flower knows no persons"),
+    (FLOWER.replace("flower", "flowers"), ":5: engine: 'flowers' is not a valid value; did you mean 'flower'? Allowed: "
      "nvflare, flower"),
 ])
 def test_mistakes_about_the_engine(tmp_path, text, message):
@@ -97,23 +97,22 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch):
         require_engine("flower")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_engine_of_another_version_than_the_pinned_one_is_refused(engine, monkeypatch):
-    """The adapters use internal interfaces of the engines, which change without notice."""
-    facts = ENGINES[engine]
-    assert f'{engine} = ["{facts.package}=={facts.version}"' in (ROOT / "pyproject.toml").read_text()
+def test_an_engine_of_another_version_than_the_pinned_one_is_refused(monkeypatch):
+    """The adapter of NVIDIA FLARE uses internal interfaces, which change without notice."""
+    facts = ENGINES["nvflare"]
+    assert f'nvflare = ["nvflare=={facts.version}"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr("resolvent.federation.lead.engines.find_spec", lambda name: name)
     monkeypatch.setattr("resolvent.federation.lead.engines.version", lambda name: "9.9")
     with pytest.raises(InputError, match=rf"{facts.title} 9.9 is installed, and .* {facts.version} only: run pip"):
-        require_engine(engine)
+        require_engine("nvflare")
+    require_engine("flower")
 
 
-def test_the_documentation_names_all_internal_modules_of_flower_that_the_adapter_uses():
+def test_the_app_of_flower_uses_its_public_modules_and_nothing_else_does():
     folder = ROOT / "src" / "resolvent" / "federation" / "engines" / "flower"
-    source = "".join(path.read_text() for path in folder.glob("*.py"))
-    used = {*re.findall(r"^ *from (flwr[\w.]*) import", source, re.M)}
-    documented = {*re.findall(r"`(flwr\.[\w.]+)`", (ROOT / "docs" / "federation.md").read_text())}
-    assert used == documented
+    used = {path.name: {*re.findall(r"(?:from|import) (flwr[\w.]*)", path.read_text())} for path in folder.glob("*.py")}
+    assert {name: names for name, names in used.items() if names} == {
+        "relay.py": {"flwr.app", "flwr.clientapp", "flwr.serverapp"}}
 
 
 # Models of the user's own

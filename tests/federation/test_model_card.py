@@ -186,10 +186,10 @@ def test_a_card_is_signed_with_the_key_of_the_lead(card, tmp_path):
     pytest.importorskip("cryptography")
     from resolvent.federation.engines.flower.kits import make_flower_kits
 
-    folders = [make_flower_kits(tmp_path / name, name=name, host="localhost", port=1, sites=SITES) for name in "ab"]
+    folders = [make_flower_kits(tmp_path / name, name=name, address="x", sites=SITES, lead="l@x.org") for name in "ab"]
     content = card.content | {"files": {}}
-    write_card(tmp_path, "model-card", content, KitNote(folders[0]["server"]).sign)
-    assert check_card(tmp_path, "model-card", KitNote(folders[0]["aachen"]).verify) == ("server", content)
+    write_card(tmp_path, "model-card", content, KitNote(folders[0]["l@x.org"]).sign)
+    assert check_card(tmp_path, "model-card", KitNote(folders[0]["aachen"]).verify) == ("l@x.org", content)
     with pytest.raises(InputError, match="no valid signature"):
         check_card(tmp_path, "model-card", KitNote(folders[1]["aachen"]).verify)
     page = tmp_path / "model-card.html"

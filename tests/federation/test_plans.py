@@ -23,6 +23,7 @@ from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
 from resolvent.federation.site.site import Site
 
+LEAD = "lead@example.org"
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
 
 
@@ -169,7 +170,7 @@ def kits(tmp_path_factory):
     from resolvent.federation.engines.flower.kits import make_flower_kits
 
     folder = tmp_path_factory.mktemp("kits")
-    return [make_flower_kits(folder / name, name=name, host="localhost", port=1, sites=SITES) for name in ("a", "b")]
+    return [make_flower_kits(folder / name, name=name, address="x", sites=SITES, lead=LEAD) for name in ("a", "b")]
 
 
 @pytest.mark.parametrize(("hours", "is_valid"), [(-2, False), (-0.5, True), (24 * 300, True), (24 * 361, False)])
@@ -177,21 +178,22 @@ def test_a_kit_is_not_started_before_and_after_its_certificates(hours, is_valid,
     """The clock of the machine is some hours from the one that made the kits; they are valid from an hour before."""
     shift = timedelta(hours=hours)
     monkeypatch.setattr(signatures, "datetime", SimpleNamespace(now=lambda zone: datetime.now(zone) + shift))
-    for name, kind in (("server", "server"), ("aachen", "site")):
+    for name, kind in ((LEAD, "person"), ("aachen", "site")):
         if is_valid:
             assert kit_note(kits[0][name], kind).name == name
         else:
-            with pytest.raises(InputError, match=r"startup/.*\.pem is valid from .* UTC, and the clock of"):
+            with pytest.raises(InputError, match=r"startup/.*\.crt is valid from .* UTC, and the clock of"):
                 kit_note(kits[0][name], kind)
 
 
 def test_a_signature_is_that_of_the_federations_lead(kits):
-    lead, site, stranger = (KitNote(kits[0]["server"]), KitNote(kits[0]["aachen"]), KitNote(kits[1]["server"]))
+    lead, site, stranger = (KitNote(kits[0][LEAD]), KitNote(kits[0]["aachen"]), KitNote(kits[1][LEAD]))
     job = FederationJob("mine-1", "text", SITES)
     signature = json.loads(json.dumps(lead.sign(job.signed_content)))
-    assert site.verify(job.signed_content, signature) == "server"
+    assert site.verify(job.signed_content, signature) == LEAD
     for content, wrong in ((replace(job, run="mine-2").signed_content, signature),
                            (job.signed_content, stranger.sign(job.signed_content)), (job.signed_content, None),
+                           (job.signed_content, KitNote(kits[0]["berlin"]).sign(job.signed_content)),
                            (job.signed_content, {}), (job.signed_content, {**signature, "signature": "zz"}),
                            (job.signed_content, {**signature, "certificate": "x"}),
                            (job.signed_content, {**signature, "certificate": stranger.sign(b"")["certificate"]})):

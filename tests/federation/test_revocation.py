@@ -3,8 +3,6 @@
 The processes of an engine are in ``test_nvflare`` and ``test_flower``.
 """
 
-import json
-
 import pytest
 
 from federation.harness import SITES, Consortium, signed
@@ -13,11 +11,13 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.lead import read_sites
 from resolvent.federation.protocol.experiment import experiment_from_text
-from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
+from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedKeys, RevokedList
 from resolvent.federation.protocol.run_status import STATUS_FILE, read_status
 from resolvent.federation.protocol.wire import Message, digest_of_reply, encode
 from resolvent.federation.server.serve import serve_federation
+
+LEAD = "lead@example.org"
 
 # The list
 
@@ -136,13 +136,16 @@ def federation(tmp_path, monkeypatch):
     pytest.importorskip("cryptography")
     monkeypatch.setattr("resolvent.federation.lead.engines.require_engine", lambda engine: None)
     file = tmp_path / "consortium.yaml"
-    file.write_text("name: hearts\nhost: localhost\nengine: flower\nsites: [aachen, berlin, celle]\n")
+    file.write_text("name: hearts\nhost: localhost\nengine: flower\nsites: [aachen, berlin, celle]\n"
+                    f"lead: {LEAD}\n")
     commands.kits(file)
     return tmp_path / "kits", lambda action, *name, **options: getattr(commands, action)(file, *name, **options)
 
 
 def keys_of(kits):
-    return json.loads((kits / SERVER_KIT / "startup" / "sites.json").read_text())
+    """Site -> the certificate of its kit."""
+    return {site: (kits / site / "startup" / "client.crt").read_text()
+            for site in ("aachen", "berlin", "celle") if (kits / site).exists()}
 
 
 def test_a_revoked_site_is_in_no_list_and_gets_no_kit_by_mistake(federation, capsys):
@@ -150,19 +153,19 @@ def test_a_revoked_site_is_in_no_list_and_gets_no_kit_by_mistake(federation, cap
     before = keys_of(kits)
     command("revoke", "berlin", reason="has left")
     assert keys_of(kits) == {site: before[site] for site in ("aachen", "celle")}
-    assert read_sites(kits / SERVER_KIT) == ("aachen", "celle")
-    listed = RevokedList.read(kits / SERVER_KIT / "startup" / REVOKED_FILE)
+    assert read_sites(kits / LEAD) == ("aachen", "celle")
+    listed = RevokedList.read(kits / LEAD / "startup" / REVOKED_FILE)
     assert listed.excluded == ["berlin"]
     assert [entry["reason"] for entry in listed.keys.values()] == ["has left"]
     assert not (kits / "berlin").exists()
     text = capsys.readouterr().out
-    assert all(name in text.replace("\n", "") for name in ("revoked.json", "sites.json", "federation.json"))
+    assert all(name in text.replace("\n", "") for name in (LEAD, "revoked.json"))
     with pytest.raises(InputError, match="berlin was excluded from the federation"):
         command("kits")
     command("rotate", "berlin")  # it comes back, with a new key
     assert keys_of(kits)["berlin"] not in before.values()
-    assert RevokedList.read(kits / SERVER_KIT / "startup" / REVOKED_FILE).excluded == []
-    assert read_sites(kits / SERVER_KIT) == ("aachen", "berlin", "celle")
+    assert RevokedList.read(kits / LEAD / "startup" / REVOKED_FILE).excluded == []
+    assert read_sites(kits / LEAD) == ("aachen", "berlin", "celle")
     command("kits")
 
 
@@ -171,10 +174,10 @@ def test_kits_of_another_address_are_refused_and_stay(federation):
     kits, command = federation
     file, before = kits.parent / "consortium.yaml", keys_of(kits)
     text = file.read_text()
-    for change in (text.replace("localhost", "new.example.org"), f"{text}port: 9000\n", f"{text}port: 9000\n".replace(
-            "celle", "celle, dortmund")):
+    moved = text.replace("localhost", "new")
+    for change in (moved, moved.replace("celle", "celle, dortmund")):
         file.write_text(change)
-        with pytest.raises(InputError, match=r"kits/server connects to localhost:8002, and the consortium file says"):
+        with pytest.raises(InputError, match=r"kits/aachen connects to localhost, and the consortium file says"):
             command("kits")
     assert keys_of(kits) == before
     assert not (kits / "dortmund").exists()
@@ -190,7 +193,7 @@ def test_a_rotated_site_has_a_new_key_and_the_old_one_is_refused(federation):
     listed = RevokedList.read(kits / "authority" / REVOKED_FILE)
     assert (len(listed.keys), listed.excluded) == (1, [])
     (old,) = (kits / "revoked").iterdir()
-    assert (old / "startup" / "node.key").is_file()
+    assert (old / "startup" / "client.key").is_file()
     command("rotate", "berlin")
     assert len(RevokedList.read(kits / "authority" / REVOKED_FILE).keys) == 2
 
@@ -208,11 +211,11 @@ def test_only_the_key_of_a_participant_can_be_changed(federation, action, name, 
 
 
 def test_a_revoked_lead_signs_no_plan(federation):
-    """The sites have the list of the lead's key; with Flower the lead signs with the server's."""
+    """The sites have the list of the lead's key; which is checked with each plan."""
     kits, _ = federation
-    signature = KitNote(kits / SERVER_KIT).sign(b"plan")
+    signature = KitNote(kits / LEAD).sign(b"plan")
     site = KitNote(kits / "aachen")
-    assert site.verify(b"plan", signature) == "server"
-    RevokedList(excluded=["server"]).write(kits / "aachen" / "startup" / REVOKED_FILE)
-    with pytest.raises(InputError, match="the key of server is revoked"):
+    assert site.verify(b"plan", signature) == LEAD
+    RevokedList(excluded=[LEAD]).write(kits / "aachen" / "startup" / REVOKED_FILE)
+    with pytest.raises(InputError, match=f"the key of {LEAD} is revoked"):
         site.verify(b"plan", signature)

@@ -1,7 +1,6 @@
 """What a site's command says before and while it runs: why it cannot connect, and which plans wait."""
 
 import contextlib
-import json
 import re
 import shutil
 import socket
@@ -26,7 +25,7 @@ def kits(tmp_path_factory):
     pytest.importorskip("cryptography")
     from resolvent.federation.engines.flower.kits import make_flower_kits
 
-    return [make_flower_kits(tmp_path_factory.mktemp("kits"), name="x", host="localhost", port=1, sites=SITES)
+    return [make_flower_kits(tmp_path_factory.mktemp("kits"), name="x", address="x", sites=SITES, lead="l@example.org")
             for _ in range(2)]
 
 
@@ -61,7 +60,7 @@ def server():
 def over_tls(kit, authority=None):
     """A server with the certificate of a kit, which may ask for one of an authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(kit / "startup" / "server.pem", kit / "startup" / "server.key")
+    context.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
     if authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(authority)
@@ -77,19 +76,19 @@ def over_tls(kit, authority=None):
 def test_a_site_says_whether_name_port_or_certificate_keeps_it_out(kits, server, tmp_path, monkeypatch):
     ours, theirs = kits
     site = ours["aachen"]
-    assert connection_problem(note_at(site, server(over_tls(ours["server"])))) == ""
+    assert connection_problem(note_at(site, server(over_tls(ours["berlin"])))) == ""
     silent = threading.Event()
     problems = {
         "name: this machine does not know no-host.invalid": "no-host.invalid:8002",
         "port: nothing answers at 127.0.0.1:1 ": "127.0.0.1:1",
-        "certificate: the one of the server .* are not of one federation": server(over_tls(theirs["server"]))}
+        "certificate: the one of the server .* are not of one federation": server(over_tls(theirs["berlin"]))}
     found = {expected: connection_problem(note_at(site, address)) for expected, address in problems.items()}
     monkeypatch.setattr("resolvent.federation.protocol.connections._SECONDS", 0.2)
     found["port: a program at .* says nothing"] = connection_problem(
         note_at(site, server(lambda connection: silent.wait(600))))
     silent.set()
     copy = shutil.copytree(site, tmp_path / "kit")
-    (copy / "startup" / "authority.pem").unlink()
+    (copy / "startup" / "rootCA.pem").unlink()
     found["certificate: that of the kit cannot be read from .*startup"] = connection_problem(
         note_at(copy, "127.0.0.1:1"))
     assert {expected: text for expected, text in found.items() if not re.match(expected, text)} == {}
@@ -98,15 +97,11 @@ def test_a_site_says_whether_name_port_or_certificate_keeps_it_out(kits, server,
 def test_a_server_that_refuses_the_certificate_of_the_kit_is_named(kits, server, tmp_path):
     """NVIDIA FLARE asks a site for its certificate, and says so after the handshake only."""
     ours, theirs = (made["aachen"] / "startup" for made in kits)
-    startup = tmp_path / "startup"
-    startup.mkdir()
-    client = {"servers": [{"service": {"target": ""}}], "client": {"fqsn": "aachen"}}
-    (startup / "fed_client.json").write_text(json.dumps(client))
-    (startup / "rootCA.pem").write_bytes((ours / "authority.pem").read_bytes())
+    site = shutil.copytree(kits[0]["aachen"], tmp_path / "kit")
     for own, is_accepted in ((ours, True), (theirs, False)):
-        for name, source in (("client.crt", "site.pem"), ("client.key", "site.key")):
-            (startup / name).write_bytes((own / source).read_bytes())
-        problem = connection_problem(note_at(tmp_path, server(over_tls(kits[0]["server"], ours / "authority.pem"))))
+        for name in ("client.crt", "client.key"):
+            (site / "startup" / name).write_bytes((own / name).read_bytes())
+        problem = connection_problem(note_at(site, server(over_tls(kits[0]["berlin"], ours / "rootCA.pem"))))
         assert problem.partition(":")[0] == ("" if is_accepted else "certificate"), problem
 
 

@@ -47,20 +47,17 @@ def kits(consortium: ConsortiumFile) -> None:
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
     """
     from resolvent.cli import terminal
-    from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
+    from resolvent.federation.lead.engines import make_federation_kits
     from resolvent.federation.lead.key_changes import check_not_revoked
     from resolvent.federation.protocol.files import read_consortium
     from resolvent.federation.protocol.kits import SERVER_KIT
 
     plan = read_consortium(consortium)
-    require_engine(plan.engine)
     folder = consortium.parent / "kits"
     check_not_revoked(folder, plan)
     made = make_federation_kits(folder, plan)
-    commands = {SERVER_KIT: "resolvent lead serve {}",
+    commands = {SERVER_KIT: "resolvent lead serve {}", plan.lead: "resolvent lead start mine.yaml {}",
                 **dict.fromkeys(plan.sites, "resolvent site start {} site.yaml")}
-    lead = lead_kit(folder, plan).name
-    commands[lead] = "\n    ".join(filter(None, (commands.get(lead), "resolvent lead start mine.yaml {}")))
     for name, kit in made.items():
         terminal.print_path(name, kit)
         if name in commands:
@@ -106,11 +103,9 @@ def rotate(consortium: ConsortiumFile, name: Participant, reason: Reason = "") -
 
 def _change_key(change_key: Callable[..., Any], consortium: Path, name: str, reason: str) -> None:
     from resolvent.cli import terminal
-    from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.protocol.files import read_consortium
 
     plan = read_consortium(consortium)
-    require_engine(plan.engine)
     change = change_key(consortium.parent / "kits", plan, name, reason)
     if change.new is not None:
         terminal.print_path(f"New kit of {name}, to which its owner moves the folder runs of the old one", change.new)
@@ -238,7 +233,7 @@ def start(
 
     Args:
         experiment: the file; in a rehearsal also the name of an experiment, such as digits.
-        kit: the lead's kit; over Flower the server's kit, on the server's machine.
+        kit: the lead's kit; over Flower on the machine of the SuperLink.
         rehearse: run all participants on this machine, from the table of the experiment.
         out: the run folder; default: runs/NAME-federation, or runs/NAME-rehearsal.
         sites: the sites that take part; default: all, or those of the unfinished run.
@@ -272,13 +267,13 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
               live: str | None) -> Any:
     """Run a plan between real sites."""
     from resolvent.cli import supervision, terminal
-    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.lead.lead import federate, read_sites
     from resolvent.federation.protocol.job import FederationJob
-    from resolvent.federation.protocol.kits import KitNote, kit_note
+    from resolvent.federation.protocol.kits import kit_note
     from resolvent.federation.protocol.plan_files import plan_of_file
 
-    note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+    note = kit_note(kit, "person")
     require_engine(note.engine)
     plan = plan_of_file(source, changes)
     job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)

@@ -33,7 +33,7 @@ def refit(
 
     Args:
         run: a run folder.
-        kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
+        kit: the lead's kit, for the run of a federation; over Flower on the machine of the SuperLink.
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
         rounds: number of rounds; default: for each method the number with the best validation score in the run.
         anyway: also write models that were worse on a site's test rows than the predictions that need no training;
@@ -68,12 +68,12 @@ def refit(
 def _refit_federation(run: Path, method: str | None, rounds: int | None, kit: Path) -> "RefitPlan":
     """Let the sites of a federation train again."""
     from resolvent.cli import terminal
-    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.lead.lead import read_sites
     from resolvent.federation.lead.refit import RefitOrder, refit_federation
-    from resolvent.federation.protocol.kits import KitNote, kit_note
+    from resolvent.federation.protocol.kits import kit_note
 
-    note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+    note = kit_note(kit, "person")
     require_engine(note.engine)
     order = RefitOrder(run, method, rounds)
     read_sites(note.kit, order.sites)  # refuses a site that the federation does not have

@@ -75,6 +75,8 @@ def check(kit: Kit, site: SiteFile,
     if connect:
         from resolvent.federation.protocol.connections import connection_problem
 
+        if note.engine == "flower":
+            raise InputError("--connect: over Flower the site's SuperNode connects, and its log says whether it can")
         if problem := connection_problem(note):
             raise InputError(problem)
         terminal.print_line(f"The server at {note.address} answers, and accepts this kit")
@@ -121,9 +123,14 @@ def start(kit: Kit, site: SiteFile, *, live: OptionalText = None) -> None:
 
     note = kit_note(kit, "site")
     file = read_site(site)  # a wrong file is an error of this command, not of the process that it starts
-    require_engine(note.engine)
+    if note.engine != "flower":  # whose SuperNode may be of another environment
+        require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
+        if note.engine == "flower":
+            from resolvent.federation.engines.flower.door import door_setting
+
+            terminal.print_line(f"its SuperNode needs --node-config {shlex.quote(door_setting(note.kit))}")
         supervision.supervise(note, {SITE_FILE: str(site.resolve())}, live, journal_watch(note, file.notify))
 
 

@@ -46,7 +46,7 @@ def supervise(note: KitNote, environment: Mapping[str, str], live: str | None,
         while True:
             start = time.monotonic()
             forget_signs(note.kit)
-            if note.kind == "site" and (problem := connection_problem(note)):
+            if (note.engine, note.kind) == ("nvflare", "site") and (problem := connection_problem(note)):
                 terminal.print_note(f"no connection yet: {problem}")
             with running(start_participant(note, environment)) as process:
                 _report_news(process, note, look)

@@ -47,6 +47,16 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, write)
 
 
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that its owner only can read, completely or not at all."""
+    def write(partial: Path) -> None:
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600)  # before the content
+        partial.write_bytes(content)
+
+    write_atomically(path, write)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder: it first gets a hidden name, so that no reader finds a part of it. A missing one is no error.
 

@@ -19,29 +19,30 @@ class _EngineFacts(NamedTuple):
 
     Attributes:
         package: its package, which is installed with the extra of the engine's name.
-        version: the version with which this library is tested. The adapters use internal interfaces of the engines, and
-            all participants need the same version.
-        lead_kind: the kind of kit with which experiments are started.
+        version: the only version that works; empty if any works that its extra allows. The adapter of NVIDIA FLARE uses
+            internal interfaces, and all its participants need the same version.
     """
 
     title: str
     package: str
     version: str
-    lead_kind: str
 
 
-ENGINES: Mapping[Engine, _EngineFacts] = {"nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", "person"),
-                                          "flower": _EngineFacts("Flower", "flwr", "1.41.0", "server")}
+ENGINES: Mapping[Engine, _EngineFacts] = {"nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0"),
+                                          "flower": _EngineFacts("Flower", "flwr", "")}
 
 
 def require_engine(engine: Engine) -> None:
-    """Check that an engine is installed, in the version with which this library is tested."""
+    """Check that an engine is installed, in a version with which this library works.
+
+    Over Flower only the commands that start Flower's programs need it: ``resolvent lead start`` and a rehearsal.
+    """
     facts = ENGINES[engine]
     if find_spec(facts.package) is None:
         raise InputError(f"{facts.title} is not installed: run pip install 'resolvent[{engine}]' in an environment of "
                          "its own, such as python -m venv fed")
     installed = version(facts.package)
-    if installed != facts.version:
+    if facts.version and installed != facts.version:
         raise InputError(f"{facts.title} {installed} is installed, and this version of resolvent works with "
                          f"{facts.version} only: run pip install '{facts.package}=={facts.version}'")
 
@@ -52,42 +53,36 @@ def make_federation_kits(folder: Path, plan: Consortium) -> dict[str, Path]:
     Raises:
         InputError: there are kits that connect to another address.
     """
-    address = f"{plan.host}:{plan.port}"
     for name in (SERVER_KIT, *plan.sites, plan.lead, *plan.members):
-        if name and (folder / name).exists() and (former := KitNote(folder / name).address) != address:
-            raise InputError(f"{folder / name} connects to {former}, and the consortium file says {address}: kits are "
-                             "made for one address. Write the former one, or move the folder of the kits away, make "
-                             "all kits again and send them to their owners")
+        if (folder / name).exists() and (former := KitNote(folder / name).address) != plan.address:
+            raise InputError(f"{folder / name} connects to {former}, and the consortium file says {plan.address}: kits "
+                             "are made for one address. Write the former one, or move the folder of the kits away, "
+                             "make all kits again and send them to their owners")
     if plan.engine == "flower":
         from resolvent.federation.engines.flower.kits import make_flower_kits
 
-        kits = make_flower_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites)
-        write_sites(folder / SERVER_KIT, plan.name, plan.sites)
-        return kits
-    from resolvent.federation.engines.nvflare.provisioning import make_kits
+        kits = make_flower_kits(folder, name=plan.name, address=plan.address, sites=plan.sites, lead=plan.lead)
+    else:
+        from resolvent.federation.engines.nvflare.provisioning import make_kits
 
-    kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
-                     members=plan.members)
+        require_engine(plan.engine)
+        kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
+                         members=plan.members)
     for person in (plan.lead, *plan.members):
         write_sites(folder / person, plan.name, plan.sites)
     return kits
 
 
-def lead_kit(folder: Path, plan: Consortium) -> Path:
-    """The kit with which experiments are started."""
-    return folder / (plan.lead if ENGINES[plan.engine].lead_kind == "person" else SERVER_KIT)
-
-
 def start_participant(note: KitNote, environment: Mapping[str, str]) -> EngineProcess:
-    """Start the processes of the server or of a site.
+    """Start the process of the server or of a site.
 
     Args:
         environment: variables for the processes, in addition to those of this one.
     """
     if note.engine == "flower":
-        from resolvent.federation.engines.flower.programs import start_flower
+        from resolvent.federation.engines.flower.programs import start_site
 
-        return start_flower(note, environment)
+        return start_site(note, environment)
     from resolvent.federation.engines.nvflare.processes import start_engine
 
     return start_engine(note, ALLOWED_CLASSES, environment)

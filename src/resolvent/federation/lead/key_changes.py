@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.federation.engines.flower.kits import SITES_FILE
 from resolvent.federation.lead.engines import make_federation_kits
-from resolvent.federation.lead.lead import FEDERATION_FILE, has_sites, read_sites, write_sites
+from resolvent.federation.lead.lead import has_sites, read_sites, write_sites
 from resolvent.federation.protocol.files import Consortium
-from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
+from resolvent.federation.protocol.kits import CERTIFICATE_FILE, SERVER_KIT, KitNote
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedList, key_id
 
 _AUTHORITY, _OLD_KITS = "authority", "revoked"
@@ -81,17 +80,12 @@ def _change(folder: Path, plan: Consortium, name: str, reason: str, *, is_exclud
     new = None if is_excluded else make_federation_kits(folder, plan)[name]
     for startup in folder.glob("*/startup"):
         revoked.write(startup / REVOKED_FILE)
-    server = folder / SERVER_KIT  # with Flower also the lead's kit
-    lists = (server / "startup" / SITES_FILE, server / FEDERATION_FILE) if plan.engine == "flower" else ()
-    return KeyChange(old, new, (server / "startup" / REVOKED_FILE, *lists), "@" in name)
+    server = folder / (plan.lead if plan.engine == "flower" else SERVER_KIT)  # whose kit makes the server's steps
+    return KeyChange(old, new, (server / "startup" / REVOKED_FILE,), "@" in name)
 
 
 def _remove_site(folder: Path, name: str) -> None:
-    """Remove a site from the lists of sites of the server and of persons."""
-    keys_file = folder / SERVER_KIT / "startup" / SITES_FILE  # of Flower
-    if keys_file.is_file():
-        keys = json.loads(keys_file.read_text("utf-8"))
-        write_text(keys_file, json.dumps({site: key for site, key in keys.items() if site != name}, indent=2))
+    """Remove a site from the lists of sites of persons."""
     for kit in (path for path in folder.iterdir() if has_sites(path)):
         content = read_sites(kit)
         if name in content:
@@ -102,12 +96,8 @@ def _key_of(kit: Path) -> str:
     """The id of a kit's key."""
     from cryptography import x509
 
-    note = KitNote(kit)
-    if note.engine == "flower":
-        from resolvent.federation.engines.flower.kits import public_key_of
-
-        return key_id(public_key_of(kit))
-    return key_id(x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes()).public_key())
+    certificate = KitNote(kit).kit / "startup" / CERTIFICATE_FILE
+    return key_id(x509.load_pem_x509_certificate(certificate.read_bytes()).public_key())
 
 
 def _forget(file: Path, name: str) -> None:

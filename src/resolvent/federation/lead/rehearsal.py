@@ -31,7 +31,7 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
 from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
-from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
+from resolvent.federation.lead.engines import ENGINES, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.connections import knows_connections
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
@@ -225,7 +225,7 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
     if isinstance(plan, TablePlan):
         return result, [(_compare_estimates if isinstance(plan, FederatedRegression) else compare_numbers)(
             rehearsal, result)]
-    server = None if job.quorum is None else kits[SERVER_KIT]
+    server = None if job.quorum is None else kits[LEAD if engine == "flower" else SERVER_KIT]
     return result, compare_with_simulation(rehearsal, plan, out, {site: kits[site] for site in rehearsal.sites}, server)
 
 
@@ -257,17 +257,23 @@ def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callab
     sites = (*rehearsal.sites,)
     plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=LEAD, engine=engine)
     kits = make_federation_kits(folder / "kits", plan)
-    kits[LEAD] = lead_kit(folder / "kits", plan)
     files = _write_tables(rehearsal, folder / "sites")
     common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))
-        if engine == "flower":  # a site of NVIDIA FLARE waits for the server
-            server.wait_for(lambda: knows_connections(kits[SERVER_KIT]), _JOIN_SECONDS)
+        if engine == "nvflare":
+            stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))
         processes = {site: stack.enter_context(running(start_participant(
             KitNote(kits[site]), {**common, SITE_FILE: str(files[site])}))) for site in sites}
+        is_ready = knows_connections
+        if engine == "flower":
+            from resolvent.federation.engines.flower.door import door_setting, has_door
+            from resolvent.federation.engines.flower.local import superlink_and_supernodes
+
+            is_ready = has_door
+            stack.enter_context(superlink_and_supernodes(
+                folder / "flower", plan.address, {site: door_setting(kits[site]) for site in sites}))
         for site, process in processes.items():
-            process.wait_for(lambda kit=kits[site]: knows_connections(kit), _JOIN_SECONDS)  # type: ignore[misc]
+            process.wait_for(lambda kit=kits[site]: is_ready(kit), _JOIN_SECONDS)  # type: ignore[misc]
         notify(f"server and {len(sites)} sites run on this machine and are connected over {ENGINES[engine].title} "
                "(TLS)")
         try:

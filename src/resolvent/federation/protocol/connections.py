@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.data.files.atomic_files import write_text
-from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.kits import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, KitNote
 from resolvent.federation.protocol.stores import append_to_log
 
 _SIGNS, _SESSIONS = "signs.json", "second_sessions.jsonl"  # in a kit
@@ -84,20 +84,19 @@ class SecondSessions:
 
 
 def connection_problem(note: KitNote) -> str:
-    """Why a participant cannot connect to its server, in a sentence that begins with name, port or certificate.
+    """Why a participant of NVIDIA FLARE cannot connect, in a sentence that begins with name, port or certificate.
 
     Returns:
         An empty text if the server answers and accepts the certificate of the kit.
     """
     host, _, port = note.address.rpartition(":")
-    startup, is_nvflare = note.kit / "startup", note.engine == "nvflare"
+    startup = note.kit / "startup"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # the authority signs for this federation only
     context.set_alpn_protocols(["h2"])
     try:
-        context.load_verify_locations(startup / ("rootCA.pem" if is_nvflare else "authority.pem"))
-        if is_nvflare:
-            context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        context.load_verify_locations(startup / AUTHORITY_FILE)
+        context.load_cert_chain(startup / CERTIFICATE_FILE, startup / KEY_FILE)
     except OSError as error:
         return (f"certificate: that of the kit cannot be read from {startup} ({error.strerror or error}): ask the lead "
                 "for a new kit")

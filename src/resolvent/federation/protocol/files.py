@@ -34,10 +34,11 @@ class Consortium:
 
     Attributes:
         name: name of the federation: letters, digits, - and _.
-        host: name or address of the server, as the sites and the lead reach it.
-        port: TCP port of the server; all connections go to it.
+        host: name or address of the server, as the sites and the lead reach it; over Flower the name of the SuperLink
+            in the lead's configuration of Flower, as in ``flwr run . NAME``.
+        port: TCP port of the server; all connections go to it. Not used over Flower.
         sites: names of the sites. The name of a site is the name of its party in results.
-        lead: e-mail address of the person who may start experiments. Flower knows no persons, and does not need it.
+        lead: e-mail address of the person who may start experiments.
         engine: ``nvflare`` (NVIDIA FLARE) or ``flower``.
         members: e-mail addresses of persons who may look at runs, and may not start one.
 
@@ -63,10 +64,8 @@ class Consortium:
             raise InputError(f"sites: a federation has at least 2 sites, got {len(self.sites)}")
         if self.engine == "flower" and self.members:
             raise InputError("members: Flower knows no persons: remove the setting, or use engine: nvflare")
-        persons = (self.lead, *self.members) if self.lead or self.engine == "nvflare" else ()
+        persons = (self.lead, *self.members)
         for title, names in (("sites", self.sites), ("members", persons)):
-            if not names:
-                continue
             name, count = Counter(name.casefold() for name in names).most_common(1)[0]
             if count > 1:
                 raise InputError(f"{title}: {quote(name)} is named twice: name it once")
@@ -74,13 +73,22 @@ class Consortium:
             if name.casefold() in _RESERVED_NAMES:
                 raise InputError(f"sites: {quote(name)} is the name of another participant, or of a "
                                  "folder beside the kits: choose another")
-        for key, address in zip(("lead", *("members" for _ in self.members)), persons, strict=bool(persons)):
+        for key, address in zip(("lead", *("members" for _ in self.members)), persons, strict=True):
             if not re.fullmatch(r"[\w.+-]+@[\w-]+(\.[\w-]+)*", address):
                 raise InputError(f"{key}: {quote(address)} is not an e-mail address, such as lead@example.org")
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", self.host) or len(self.host) > _MAX_HOST_LENGTH:
+        if self.engine == "flower":
+            if not _NAME.fullmatch(self.host):
+                raise InputError(f"host: {quote(self.host)} cannot be the name of a SuperLink in Flower's settings")
+        elif (not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", self.host)
+                or len(self.host) > _MAX_HOST_LENGTH):
             raise InputError(f"host: {quote(self.host)} is not a host name or an IPv4 address, such as fed.example.org")
         if not 1 <= self.port <= 65535:
             raise InputError(f"port: {self.port} must lie in 1 to 65535")
+
+    @property
+    def address(self) -> str:
+        """The address in the kits, see ``KitNote``."""
+        return self.host if self.engine == "flower" else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +96,7 @@ class Approval:
     """The plans that run without the decision of a person at the site; all others wait for one.
 
     Attributes:
-        leads: names of the leads whose plans need no decision, such as lead@example.org; with Flower it is server.
+        leads: names of the leads whose plans need no decision, such as lead@example.org.
         algorithms: the algorithms of such plans; None: all that the limits allow.
         labels: the labels of such plans; None: all that the limits allow.
         max_rounds: largest number of rounds of all methods and seeds of such a plan; None: any.

@@ -10,7 +10,7 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError
 from resolvent.federation.protocol.revocation import RevokedKeys
-from resolvent.federation.protocol.signatures import check_validity, sign, verify
+from resolvent.federation.protocol.signatures import Signer, check_validity, sign, verify
 
 Engine: TypeAlias = Literal["nvflare", "flower"]
 """The program that connects the participants."""
@@ -18,11 +18,9 @@ Engine: TypeAlias = Literal["nvflare", "flower"]
 SERVER_KIT = "server"
 _RUNNING = "running"  # its lock is in the kit
 _NOTE_FILE = "kit.json"  # the note in kits for Flower
-# Private key and certificate of the lead, and the authority's certificate, in the folder ``startup``.
-_SIGNING_FILES: dict[Engine, tuple[str, str, str]] = {
-    "nvflare": ("client.key", "client.crt", "rootCA.pem"), "flower": ("server.key", "server.pem", "authority.pem")}
-_SITE_FILES = ("site.key", "site.pem")  # with Flower
-_LEAD_ROLE = "lead"  # in a certificate of NVIDIA FLARE
+# Private key and certificate of the participant, and the authority's certificate, in the folder ``startup``.
+KEY_FILE, CERTIFICATE_FILE, AUTHORITY_FILE = "client.key", "client.crt", "rootCA.pem"
+LEAD_ROLE = "lead"  # in a certificate
 _TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
 
@@ -33,7 +31,7 @@ class KitNote:
     Attributes:
         engine: ``nvflare`` or ``flower``.
         kind: ``server``, ``site`` or ``person``.
-        address: host and port of the server.
+        address: host and port of the server; over Flower the name of the SuperLink in the lead's configuration.
     """
 
     def __init__(self, kit: Path) -> None:
@@ -57,30 +55,28 @@ class KitNote:
             self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
 
     def sign(self, content: bytes) -> dict[str, str]:
-        """Sign bytes as the lead, or as a site.
-
-        With Flower the lead works on the server's machine, and has the server's key.
-        """
-        is_flower_site = (self.engine, self.kind) == ("flower", "site")
-        key, certificate = _SITE_FILES if is_flower_site else _SIGNING_FILES[self.engine][:2]
-        return sign(self.kit / "startup" / key, self.kit / "startup" / certificate, content)
+        """Sign bytes as the lead, or as a site."""
+        startup = self.kit / "startup"
+        return sign(startup / KEY_FILE, startup / CERTIFICATE_FILE, content)
 
     def verify(self, content: bytes, signature: Any) -> str:
         """Check the signature of the lead; returns the lead's name."""
-        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
-        if not (signer.name == SERVER_KIT if self.engine == "flower" else signer.role == _LEAD_ROLE):
+        signer = self._verified(content, signature)
+        if signer.role != LEAD_ROLE:
             raise InputError(f"{signer.name} has signed the plan, and is not the lead of this federation")
-        RevokedKeys(self.kit).check(signer.name, signer.key)
         return signer.name
 
     def verify_participant(self, content: bytes, signature: Any) -> str:
         """Check the signature of any participant of this federation; returns its name."""
-        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
+        return self._verified(content, signature).name
+
+    def _verified(self, content: bytes, signature: Any) -> Signer:
+        signer = verify(self.kit / "startup" / AUTHORITY_FILE, content, signature)
         RevokedKeys(self.kit).check(signer.name, signer.key)
-        return signer.name
+        return signer
 
     def verify_site(self, site: str, content: bytes, signature: Any) -> None:
-        """Check the signature of a site, with the server's kit of a federation over NVIDIA FLARE."""
+        """Check the signature of a site, with the kit that makes the server's steps."""
         signer = self.verify_participant(content, signature)
         if signer != site:
             raise InputError(f"a message of {site} has the signature of {signer}")

@@ -17,7 +17,7 @@ class Signer(NamedTuple):
     """Whose certificate a signature has.
 
     Attributes:
-        role: the role of a person, which only the engine NVIDIA FLARE has.
+        role: the role of a person.
         key: the id of the key, see ``revocation.key_id``.
     """
 

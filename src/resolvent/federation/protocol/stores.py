@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import PartyState, ServerState
 from resolvent.algorithms.round import commit_party
-from resolvent.data.files.atomic_files import sync_to_disk, write_atomically, write_text
+from resolvent.data.files.atomic_files import sync_to_disk, write_atomically, write_secret, write_text
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
@@ -149,7 +149,7 @@ def append_to_log(path: Path, entry: Mapping[str, Any]) -> int:
 def stored_secret(path: Path, length: int) -> bytes:
     """Random bytes of the operating system, in a file that only its owner can read; it is made if it is absent."""
     if not path.exists():
-        write_atomically(path, lambda partial: _write_secret(partial, secrets.token_bytes(length)))
+        write_secret(path, secrets.token_bytes(length))
     return path.read_bytes()
 
 
@@ -360,12 +360,6 @@ class ServerStore(_Store):
             del facts[name]
         arrays = _prefixed("state.", record.state)
         self.write_file(self._record_name, Message("record", record.run, record.round, record.phase, facts, arrays))
-
-
-def _write_secret(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)  # before the content
-    path.write_bytes(data)
 
 
 def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:

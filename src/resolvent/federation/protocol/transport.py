@@ -1,5 +1,7 @@
 """Sends bytes from the server to the parties and back: the only interface that an engine has to implement."""
 
+import json
+import logging
 import math
 import threading
 import time
@@ -9,10 +11,15 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from resolvent.federation.protocol.wire import Outgoing
+from resolvent.errors import InputError
+from resolvent.federation.protocol.wire import Outgoing, digest_of_reply
 
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
+
+Check: TypeAlias = Callable[[str, bytes, Any], None]
+"""Checks a signature of a site: name, bytes, signature. It raises an ``InputError``."""
+_log = logging.getLogger(__name__)
 
 
 class TransportError(RuntimeError):
@@ -69,8 +76,16 @@ class Transport(ABC):
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""
 
 
+def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
+    """The bytes that a site signs: its name, and the identity of its reply, which names the message that it answers."""
+    return json.dumps({"site": site, "reply": digest_of_reply(reply)}).encode()
+
+
 class EngineTransport(Transport):
     """A transport over an engine that answers each message later: one waiting loop for all engines.
+
+    Args:
+        check: checks that a site has signed its reply with a valid key; a reply without such a signature is dropped.
 
     Attributes:
         pause: seconds between two looks at what has arrived.
@@ -78,8 +93,9 @@ class EngineTransport(Transport):
 
     pause: ClassVar[float] = 0.2
 
-    def __init__(self, parties: Sequence[str]) -> None:
+    def __init__(self, parties: Sequence[str], check: Check) -> None:
         self.parties = tuple(parties)
+        self._check, self._reasons = check, dict[str, str]()
         self._arrival = threading.Condition()
         self._replies: dict[str, bytes | memoryview] = {}
         self._late: list[tuple[str, bytes | memoryview]] = []
@@ -101,6 +117,19 @@ class EngineTransport(Transport):
     def _withdraw(self, sent: Any) -> None:
         """Do not wait for a reply any more."""
 
+    def _checked(self, name: str, reply: bytes | memoryview | None, proof: Any) -> bytes | memoryview | None:
+        """A site's reply; None if the site has failed, or has not signed its reply with a valid key."""
+        if reply is None:
+            return None
+        try:
+            self._check(name, signed_reply(name, reply), proof)
+        except InputError as error:
+            _log.warning("a reply of %s is dropped: %s", name, error)
+            with self._arrival:
+                self._reasons[name] = f"its reply does not count: {error}"
+            return None
+        return reply
+
     def _receive(self, name: str, reply: bytes | memoryview | None, number: int) -> None:
         """Take a reply, None if the party has failed; one to an earlier broadcast is late."""
         with self._arrival:
@@ -116,7 +145,7 @@ class EngineTransport(Transport):
         end = math.inf if deadline is None else time.monotonic() + deadline
         with self._arrival:
             self._number += 1
-            self._replies, self._asked, number = {}, (*messages,), self._number
+            self._replies, self._reasons, self._asked, number = {}, {}, (*messages,), self._number
         sent = {name: self._send(name, message, number) for name, message in messages.items()}
         has_quorum = False
         while True:
@@ -140,6 +169,11 @@ class EngineTransport(Transport):
     def missing(self) -> tuple[str, ...]:
         with self._arrival:
             return tuple(name for name in self._asked if name not in self._replies)
+
+    @override
+    def reasons(self) -> dict[str, str]:
+        with self._arrival:
+            return dict(self._reasons)
 
     @override
     def late_replies(self) -> list[tuple[str, bytes | memoryview]]:

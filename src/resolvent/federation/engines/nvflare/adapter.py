@@ -3,10 +3,8 @@
 This module needs the extra ``nvflare``. It does not depend on algorithms.
 """
 
-import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from nvflare.apis.controller_spec import SendOrder, Task
 from nvflare.apis.fl_constant import ReturnCode
@@ -16,22 +14,15 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from typing_extensions import override
 
-from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.jobs import TASK
 from resolvent.federation.engines.nvflare.stream import LargeMessage
-from resolvent.federation.protocol.transport import EngineTransport, TransportError
-from resolvent.federation.protocol.wire import Outgoing, digest_of_reply, parts_of
-
-Prove: TypeAlias = Callable[[bytes], Any]
-"""Signs bytes with the key of a site."""
-Check: TypeAlias = Callable[[str, bytes, Any], None]
-"""Checks a signature of a site: name, bytes, signature. It raises an ``InputError``."""
+from resolvent.federation.protocol.transport import Check, EngineTransport, TransportError
+from resolvent.federation.protocol.wire import Outgoing, parts_of
 
 _MESSAGE, PROOF = "message", "proof"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
 # The engine copies a value up to nine times. A streamed message takes longer and needs less memory.
 _MAX_VALUE = 2**27  # bytes
-_log = logging.getLogger(__name__)
 
 
 class JobStoppedError(TransportError):
@@ -42,7 +33,7 @@ class NvflareTransport(EngineTransport):
     """Sends messages as tasks of NVIDIA FLARE.
 
     Args:
-        check: checks that a site has signed its reply with a valid key; a reply without such a signature is dropped.
+        check: see ``EngineTransport``.
 
     Attributes:
         parties: names of the sites; the position of a name is the party's id.
@@ -50,45 +41,22 @@ class NvflareTransport(EngineTransport):
 
     def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str],
                  check: Check) -> None:
-        super().__init__(parties)
-        self._check, self._reasons = check, dict[str, str]()
+        super().__init__(parties, check)
         self._controller, self._context, self._stop = controller, context, stop
-
-    @override
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
-                  grace: float) -> dict[str, bytes | memoryview]:
-        with self._arrival:
-            self._reasons = {}
-        return super().broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
-
-    @override
-    def reasons(self) -> dict[str, str]:
-        with self._arrival:
-            return dict(self._reasons)
 
     def add_late_reply(self, name: str, result: Shareable) -> None:
         """Store a reply whose task has ended, for ``late_replies``."""
-        self._receive(name, self._checked(name, result), -1)
+        self._receive(name, self._reply(name, result), -1)
 
-    def _checked(self, name: str, result: Any) -> bytes | memoryview | None:
-        """The bytes of a site's reply; None if the site has failed, or has not signed them with a valid key."""
+    def _reply(self, name: str, result: Any) -> bytes | memoryview | None:
+        """The bytes of a site's reply; None if it has failed, or has not signed them with a valid key."""
         proof = result.pop(PROOF, None) if isinstance(result, Shareable) else None
-        reply = _reply_of(result)
-        if reply is None:
-            return None
-        try:
-            self._check(name, signed_reply(name, reply), proof)
-        except InputError as error:
-            _log.warning("a reply of %s is dropped: %s", name, error)
-            with self._arrival:
-                self._reasons[name] = f"its reply does not count: {error}"
-            return None
-        return reply
+        return self._checked(name, _reply_of(result), proof)
 
     @override
     def _send(self, name: str, message: Outgoing, number: int) -> Task:
         def receive(client_task: Any, fl_ctx: FLContext) -> None:
-            reply, client_task.result = self._checked(name, client_task.result), None
+            reply, client_task.result = self._reply(name, client_task.result), None
             self._receive(name, reply, number)
 
         def end(task: Task, fl_ctx: FLContext) -> None:
@@ -113,11 +81,6 @@ class NvflareTransport(EngineTransport):
     @override
     def _withdraw(self, sent: Task) -> None:
         self._controller.cancel_task(sent, fl_ctx=self._context)
-
-
-def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
-    """The bytes that a site signs: its name, and the identity of its reply, which names the message that it answers."""
-    return json.dumps({"site": site, "reply": digest_of_reply(reply)}).encode()
 
 
 def shareable_of(message: Outgoing) -> Shareable:

@@ -27,7 +27,6 @@ from resolvent.federation.engines.nvflare.adapter import (
     NvflareTransport,
     message_of,
     shareable_of,
-    signed_reply,
 )
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, read_job_text
 from resolvent.federation.engines.processes import end_without_parent
@@ -35,7 +34,7 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import MODELS, check_run_name, code_folder, is_rehearsal, runs_of
 from resolvent.federation.protocol.plan_files import plan_from_text
-from resolvent.federation.protocol.transport import PartyHandler, Transport
+from resolvent.federation.protocol.transport import PartyHandler, Transport, signed_reply
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import site_of_process
 from resolvent.xla.compiled_programs import enable_compilation_cache
