@@ -231,6 +231,13 @@ def test_an_old_answer_introduces_no_node(kits):
     assert again.nodes() == {}
 
 
+def test_a_node_whose_question_was_lost_is_asked_again(kits, monkeypatch):
+    grid = grid_of(kits, {"a": echo}, delays={0: None})
+    assert grid.nodes() == grid.nodes() == {}
+    monkeypatch.setattr(adapter, "_PATIENCE", 0.0)
+    assert grid.nodes() == {"a": 100}
+
+
 # The door
 
 

@@ -35,13 +35,13 @@ def prepare_site(parts, k, site):
 
 
 @contextmanager
-def federation_of(folder, engine, sites, experiment=EXPERIMENT):
-    """A server that runs, and sites that do not."""
+def federation_of(folder, engine, sites, experiment=EXPERIMENT, later=()):
+    """A server that runs, and sites that do not; some are added later."""
     with ExitStack() as stack:
         parts = Federation(folder, engine, stack, sites, experiment)
         for k, site in enumerate(sites):
             prepare_site(parts, k, site)
-        parts.start("server", "lead", "serve", "kit")
+        parts.serve((*sites, *later))
         yield parts
 
 
@@ -56,10 +56,9 @@ def begin(federation, out, *words):
     """Start the lead's command with all sites, and wait until the run has done some rounds."""
     for site in {*SITES} - {*federation.processes}:
         federation.processes[site] = federation.start_site(site)
-    runs = federation.folder / "server" / "kit" / "runs"
-    before = {*runs.glob("*")}
+    before = {*federation.runs.glob("*")}
     process = federation.begin(out, *words)
-    federation.wait_for(lambda: {*runs.glob("*")} - before and 5 <= len(federation.rounds()) < 50)
+    federation.wait_for(lambda: {*federation.runs.glob("*")} - before and 5 <= len(federation.rounds()) < 50)
     return process
 
 
@@ -135,25 +134,22 @@ def test_kits_of_a_machine_whose_clock_is_an_hour_ahead(engine, tmp_path):
     ahead = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+59m", "DONT_FAKE_MONOTONIC": "1"}
     with ExitStack() as stack:
         parts = Federation(tmp_path, engine, stack, made_with=ahead)
-        kit = parts.folder / "server" / "kit"
         if engine == "flower":
-            assert kit_note(kit, "server").name == "server"
+            assert kit_note(parts.lead_kit, "person").name == parts.lead
         else:
             assert "correct the clock" in parts.run("server", "lead", "serve", "kit", fails=True)
 
 
 def test_a_site_is_added_while_the_server_runs(engine, tmp_path_factory):
-    """The lead copies files into the server's kit with Flower, and none with NVIDIA FLARE."""
+    """Nothing is copied into the kit of the server."""
     with federation_of(tmp_path_factory.mktemp(f"{engine}-added"), engine, SITES[:2],
-                       EXPERIMENT.replace("60", "2")) as parts:
+                       EXPERIMENT.replace("60", "2"), later=SITES[2:]) as parts:
         for site in SITES[:2]:
             parts.start_site(site)
         file, kits = parts.folder / "lead" / "consortium.yaml", parts.folder / "lead" / "kits"
         file.write_text(file.read_text().replace("aachen, berlin", ", ".join(SITES)))
         parts.run("lead", "lead", "kits", "consortium.yaml")
         shutil.copytree(kits / "celle", parts.folder / "celle" / "kit")
-        for name in ("federation.json", "startup/sites.json") if engine == "flower" else ():
-            shutil.copy(kits / "server" / name, parts.folder / "server" / "kit" / name)
         prepare_site(parts, 2, "celle")
         parts.start_site("celle")
         code, said = parts.outcome(parts.begin("runs/added"))

@@ -29,7 +29,7 @@ def federation(engine, tmp_path_factory):
         shutil.copy(parts.folder / "lead" / "mine.yaml", parts.folder / "aachen")
         shown = parts.run("aachen", "site", "check", "kit", "site.yaml", "mine.yaml")
         assert shown.endswith("Nothing has left the site.")
-        parts.start("server", "lead", "serve", "kit")
+        parts.serve()
         for site in SITES:
             parts.start_site(site)
         yield parts

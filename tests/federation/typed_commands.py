@@ -17,6 +17,8 @@ import pytest
 
 import resolvent
 from federation.harness import left
+from resolvent.federation.engines.flower.door import door_setting
+from resolvent.federation.engines.flower.local import superlink_and_supernodes
 from resolvent.federation.engines.processes import free_port
 from signals import start_process
 
@@ -52,7 +54,7 @@ class Federation:
 
     def __init__(self, folder, engine, stack, sites=SITES, experiment=EXPERIMENT, made_with=()):
         self.folder, self.stack, self.engine, self.sites = folder, stack, engine, sites
-        self.lead = "lead@example.org" if engine == "nvflare" else "server"
+        self.lead = "lead@example.org"
         self.env = {**os.environ, "PYTHONPATH": str(Path(resolvent.__file__).parents[1])}
         for name in ("lead", "server", *sites):
             (folder / name).mkdir()
@@ -61,10 +63,21 @@ class Federation:
             f"lead: lead@example.org\nengine: {engine}\n")
         (folder / "lead" / "mine.yaml").write_text(experiment)
         self.run("lead", "lead", "kits", "consortium.yaml", env=dict(made_with))
-        for name in ("server", *sites):  # with Flower the lead works on the machine of the server
+        for name in ("server", *sites) if engine == "nvflare" else sites:
             shutil.copytree(folder / "lead" / "kits" / name, folder / name / "kit")
-        lead_kit = folder / "lead" / "kits" / self.lead
-        self.lead_kit = lead_kit if engine == "nvflare" else folder / "server" / "kit"
+        self.lead_kit = folder / "lead" / "kits" / self.lead
+        # Over Flower the lead makes the server's steps.
+        self.runs = (folder / "server" / "kit" if engine == "nvflare" else self.lead_kit) / "runs"
+
+    def serve(self, sites=()):
+        """Start the server; over Flower a SuperLink, and the SuperNodes of these sites or of all."""
+        if self.engine == "nvflare":
+            self.start("server", "lead", "serve", "kit")
+            return
+        settings = {site: door_setting(self.folder / site / "kit") for site in sites or self.sites}
+        self.stack.enter_context(superlink_and_supernodes(self.folder / "flower", "localhost", settings))
+        self.env |= os.environ
+        self.env["PYTHONPATH"] = str(Path(resolvent.__file__).parents[1])
 
     def command(self, *words):
         return [sys.executable, "-m", "resolvent.cli", *map(str, words)]
@@ -123,8 +136,7 @@ class Federation:
 
     def rounds(self):
         """The record of the rounds of the newest run, which has one method; the name of a run has its time."""
-        runs = self.folder / "server" / "kit" / "runs"
-        record = max(runs.glob("*"), default=runs) / "stores" / "00" / "rounds.jsonl"
+        record = max(self.runs.glob("*"), default=self.runs) / "stores" / "00" / "rounds.jsonl"
         lines = record.read_text().splitlines() if record.exists() else []
         return [entry for entry in map(json.loads, lines) if entry["event"] == "PhaseReport"]
 

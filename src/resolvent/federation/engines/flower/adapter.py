@@ -7,6 +7,7 @@ can change a message, or send one of its own. The state of a party is in its sto
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -69,7 +70,7 @@ class RelayedGrid:
 
     def __init__(self, note: KitNote, connection: Any) -> None:
         self._note, self._connection = note, connection
-        self._asked: dict[str, tuple[int, bytes]] = {}  # id of a hello -> its node, and its content
+        self._asked: dict[str, tuple[int, bytes, float]] = {}  # id of a hello -> its node, its content, the time
         self._sites: dict[int, tuple[str, str]] = {}  # node -> its site, and the folder of the kit
 
     def push(self, node: int, message: bytes) -> str:
@@ -88,12 +89,14 @@ class RelayedGrid:
         """Name of a site that is connected -> its node. A new node is asked for its site, and answers later."""
         online = {*self._order({})}
         self._sites = {node: site for node, site in self._sites.items() if node in online}
-        for node in online - {*self._sites} - {node for node, _ in self._asked.values()}:
+        now = time.monotonic()  # a hello can be lost, with a process of Flower
+        recently = {node for node, _, asked in self._asked.values() if now - asked < _PATIENCE}
+        for node in online - {*self._sites} - recently:
             hello = _HELLO + secrets.token_hex(16).encode()
             if message := self.push(node, hello):
-                self._asked[message] = node, hello
+                self._asked[message] = node, hello, now
         for message, content in self.pull([*self._asked]) if self._asked else ():
-            node, hello = self._asked.pop(message)
+            node, hello, _ = self._asked.pop(message)
             with contextlib.suppress(InputError):  # a node of another federation, or whose site is not started
                 self._introduce(node, hello, content)
         return {site: node for node, (site, _) in self._sites.items()}

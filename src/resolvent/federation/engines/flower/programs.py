@@ -26,7 +26,7 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.waits import Follower
 
-_START_SECONDS = 120.0  # for a ServerApp, from the end of flwr run
+_START_SECONDS = 300.0  # for a ServerApp, from the end of flwr run
 _log = logging.getLogger(__name__)
 
 
