@@ -49,6 +49,7 @@ from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.federation.protocol.transport import signed_reply
 from resolvent.federation.protocol.wire import EncodedMessage, Message
 from resolvent.federation.server.waits import wait_text
 
@@ -389,14 +390,14 @@ def test_a_reply_without_a_valid_signature_does_not_count(tmp_path):
 
     def checked(reply, signer, content):
         proof = None if signer is None else FederationSite().prove(kits[signer], content)
-        return transport._checked("berlin", Shareable({"message": reply, "proof": proof}))
+        return transport._reply("berlin", Shareable({"message": reply, "proof": proof}))
 
-    signed = nvflare.signed_reply("berlin", b"reply")
+    signed = signed_reply("berlin", b"reply")
     assert checked(b"reply", "berlin", signed) == b"reply"
     assert transport.reasons() == {}
     for signer, content in ((None, b""), ("aachen", signed), (LEAD, signed), ("berlin", b"reply"),
-                            ("berlin", nvflare.signed_reply("aachen", b"reply")),
-                            ("berlin", nvflare.signed_reply("berlin", b"other"))):
+                            ("berlin", signed_reply("aachen", b"reply")),
+                            ("berlin", signed_reply("berlin", b"other"))):
         assert checked(b"reply", signer, content) is None
         assert "its reply does not count" in transport.reasons()["berlin"]
     transport.add_late_reply("berlin", Shareable({"message": b"late"}))
@@ -405,11 +406,11 @@ def test_a_reply_without_a_valid_signature_does_not_count(tmp_path):
     old = notes["berlin"].sign(signed)
     change = rotate_key(tmp_path, plan, "berlin", "stolen")
     assert change.new == tmp_path / "berlin"
-    assert transport._checked("berlin", Shareable({"message": b"reply", "proof": old})) is None
+    assert transport._reply("berlin", Shareable({"message": b"reply", "proof": old})) is None
     assert transport.reasons()["berlin"].endswith("the key of berlin is revoked")
     assert checked(b"reply", "berlin", signed) == b"reply"  # the new key
     revoke_key(tmp_path, plan, "berlin", "left")
-    assert transport._checked("berlin", Shareable({"message": b"reply", "proof": old})) is None
+    assert transport._reply("berlin", Shareable({"message": b"reply", "proof": old})) is None
     with pytest.raises(InputError, match="berlin was excluded"):
         check_not_revoked(tmp_path, plan)
 
