@@ -95,12 +95,13 @@ def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     assert sent(consortium.folder / "berlin")[-1].items() >= {"methods": ["alone", "FedAvg"], "judgement": None}.items()
 
 
-@pytest.fixture(scope="module")
-def advised(tmp_path_factory):
+@pytest.fixture(scope="module", params=[1, 5], ids=["one split", "folds"])
+def advised(tmp_path_factory, request):
     """Three sites, the last one with all effects reversed; and the comparison of the same rows in one process."""
     folder, sites, rows = tmp_path_factory.mktemp("advised"), (*SITES, "celle"), (90, 90, 50)
     text = EXPERIMENT.replace("rounds: 3", "rounds: 20\nprecision: float64").replace("fedavg}", (
         "fedavg, Fed+: {name: fedgeomed_plus, sigma: 0.1}}")).replace("evaluate_every: 3", "evaluate_every: 20")
+    text += f"folds: {request.param}\n"
     consortium, rng = Consortium(folder, text=text, is_rehearsal=True), np.random.default_rng(3)
     x = rng.normal(size=(sum(rows), 8))
     risk = np.repeat([1, 1, -1], rows) * (x[:, 0] - x[:, 1])
@@ -111,7 +112,7 @@ def advised(tmp_path_factory):
         frame[frame["site"] == site].drop(columns="site").to_csv(folder / f"{site}.csv", index=False)
     frame.to_csv(folder / "pooled.csv", index=False)
     assert consortium.serve(consortium.job(sites=sites)) == {"status": "complete"}
-    text = f"{text}folds: 1\n".replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
+    text = text.replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
     return consortium, Comparison.of(compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled")))
 
 
@@ -125,6 +126,7 @@ def test_the_advice_of_a_federation_is_that_of_one_process(advised):
     assert mine.values == pytest.approx(like.values, abs=1e-6)
     assert mine.gain == pytest.approx(like.gain, abs=1e-6)
     assert like.sites[2].answer == "stay alone"
+    assert [site.test_rows for site in lead.judged.values()] == [site.test_rows for site in there.sites]
     assert len({round(site.probability, 3) for site in like.sites}) == 3
     for site, expected, advice in zip(there.sites, like.sites, mine.sites, strict=True):
         judged = lead.judged[site.name]

@@ -76,7 +76,8 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
                              "wrote it: run the experiment again")
         return _fitted(of_fold, model, name, predictor)
 
-    return replace(rows_of_models(models.method, data, models.parties, record.folds, record.seed, fitted),
+    folds = record.folds if record.data.party is None else 1  # at a site of a federation, its samples are of one fold
+    return replace(rows_of_models(models.method, data, models.parties, folds, record.seed, fitted),
                    against=reasons_against(use))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from resolvent.comparisons.judgement.metrics import is_share
 from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.problem.models.model import LinearModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,3 +58,10 @@ class Evidence:
     def is_share(self) -> bool:
         """Whether the score lies between 0 and 1."""
         return is_share(self.score)
+
+
+def tested_coefficients(model: object, folds: int) -> int:
+    """The number of coefficients of a linear model that folds test; otherwise 0."""
+    if folds == 1 or not isinstance(model, LinearModel):
+        return 0
+    return max(model.outputs - 1, 1) * (model.features + 1)

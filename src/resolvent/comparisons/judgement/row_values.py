@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -540,44 +540,51 @@ def _losses_or_scores(loss: Loss, outputs: Any, labels: Any, *, is_loss: bool) -
     return loss.loss(outputs, labels) if is_loss else score_rows(loss, outputs, labels)
 
 
-def measure_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], problem: LearningProblem,
-                   data: FederatedData, score: Score, *, seed: int, party: int,
-                   rows: NDArray[np.integer] | None = None) -> RowValues | None:
-    """The value of every test row of one party with each of its models, and with predictions that need no training.
+def predictions_of_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], problem: LearningProblem,
+                          data: FederatedData, *, seed: int, party: int, rows: NDArray[np.integer] | None = None,
+                          is_repeated: NDArray[np.bool_] | None = None,
+                          is_centred: bool = False) -> RunPredictions | None:
+    """The predictions of one party's models for its test rows, and those of a baseline, see ``read_predictions``.
 
     Args:
         models: method -> the party's model.
         shared: method -> its shared model, of methods that have one.
-        rows: [total] the number of each sample before the split of this seed; default: 0, 1, and so on.
 
     Returns:
-        The rows; None if the party has no test samples.
+        The predictions; None if the party has no test samples.
     """
     first, split = np.zeros(1, np.int32), data.splits[_SPLIT]
     position = np.arange(split.offset[0], split.offset[0] + split.length[0])
     if not len(position):
         return None
+    counts = np.ones(len(position), bool) if is_repeated is None else ~is_repeated[position]
 
-    def predictions(model: Vector) -> dict[int, Predictions]:
-        return {p.position: p.predictions for p in predictions_of_parties(
-            problem, tree.stack(model, 1), first, first, (_SPLIT,), data.task)}
+    def predictions(model: Vector, name: str = _SPLIT) -> Predictions:
+        return next(p.predictions for p in predictions_of_parties(
+            problem, tree.stack(model, 1), first, first, (name,), data.task))
+
+    def of_model(model: Vector) -> dict[int, Predictions]:
+        made = predictions(model)
+        if is_centred:
+            made = made._replace(probabilities=centred(made.probabilities, predictions(model, "train").probabilities))
+        return {0: _chosen(made, counts)}
 
     loss, baseline = problem.model.loss, baseline_name(data, [*models])
-    of_models = {label: predictions(model) for label, model in models.items()}
+    of_models = {label: of_model(model) for label, model in models.items()}
     if isinstance(loss, _PLAIN):
-        of_models[baseline] = {0: _constant_predictions(data, first, loss)[0]}
-    of_shared = {label: predictions(model) for label, model in shared.items()}
+        constant = _constant_predictions(data, first, loss)[0]
+        if is_centred:
+            constant = constant._replace(probabilities=centred(constant.probabilities, constant.probabilities))
+        of_models[baseline] = {0: _chosen(constant, counts)}
+    of_shared = {label: {0: _chosen(predictions(model), counts)} for label, model in shared.items()}
     has_columns = is_linear(problem.model, data)
 
     def of_columns(label: str) -> dict[int, ColumnSums]:
         if label not in shared or not has_columns:
             return {}
-        return {0: _column_sums(loss, data.party(0, _SPLIT)[0], of_shared[label][0], shared[label])}
+        return {0: _column_sums(loss, data.party(0, _SPLIT)[0][counts], of_shared[label][0], shared[label])}
 
     base = {0: _base_of(data, 0, loss)} if label_kind(loss) != "other" else {}
-    run = RunPredictions(seed, first.astype(np.int64), [position if rows is None else np.asarray(rows)[position]], base,
-                         tuple(of_models), of_models.__getitem__, of_shared.get, of_columns, input_names(data), loss,
-                         data.task, lambda values: values)
-    measured = measure_rows([run], score)
-    return replace(measured, party=np.full(len(position), party, np.int64),
-                   columns={(label, party): sums for (label, _), sums in measured.columns.items()})
+    numbers = (position if rows is None else np.asarray(rows)[position])[counts]
+    return RunPredictions(seed, np.array([party], np.int64), [numbers], base, tuple(of_models), of_models.__getitem__,
+                          of_shared.get, of_columns, input_names(data), loss, data.task, lambda values: values)

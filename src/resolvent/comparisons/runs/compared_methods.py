@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.comparisons.judgement.convergence import is_bound
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
-from resolvent.comparisons.judgement.evidence import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence, tested_coefficients
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
 from resolvent.errors import count_of
-from resolvent.problem.models.model import LinearModel
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.record.model_folder import SavedModels
@@ -148,14 +147,8 @@ class ComparedMethods:
             traffic={label: float(sum(runs[0].bytes)) for label, runs in self.runs.items()},
             bounds=frozenset(m for m, a in self.experiment.algorithms.items() if is_bound(a)),
             folds=self.experiment.number_of_folds, decides=self.experiment.decisive is not None
-            and self.experiment.decisive.decides, coefficients=self._coefficients())
-
-    def _coefficients(self) -> int:
-        """The number of coefficients of a linear model that folds test; otherwise 0."""
-        model = self.experiment.model
-        if self.experiment.folds == 1 or not isinstance(model, LinearModel):
-            return 0
-        return max(model.outputs - 1, 1) * (model.features + 1)
+            and self.experiment.decisive.decides,
+            coefficients=tested_coefficients(self.experiment.model, self.experiment.number_of_folds))
 
     @cached_property
     def verdict(self) -> "Verdict":

@@ -29,6 +29,20 @@ class Fold(NamedTuple):
     is_repeated: NDArray[np.bool_]
 
 
+class PartyFold(NamedTuple):
+    """The rows of a party, split so that those of one fold are tested.
+
+    Attributes:
+        order: [n] positions of its training, validation and test rows.
+        sizes: numbers of training, validation and test rows.
+        is_repeated: [n] see ``Fold``.
+    """
+
+    order: NDArray[np.intp]
+    sizes: tuple[int, int, int]
+    is_repeated: NDArray[np.bool_]
+
+
 def folds_of_table(rows: Sequence[int]) -> int:
     """Five for a table with fewer than 20,000 rows, of which a site has at least five; otherwise one.
 
@@ -111,6 +125,38 @@ def fold_sizes(rows: int, folds: int, train: int, validation: int) -> tuple[int,
     return others - validated, validated, test
 
 
+def stream_of_party(seed: int, party: int) -> tuple[int, ...]:
+    """The numbers from which the folds of a party follow in a simulation."""
+    return _STREAM, seed, party
+
+
+def stream_of_secret(secret: bytes) -> tuple[int, ...]:
+    """The numbers from which the folds of a site follow, which nobody else knows."""
+    return _STREAM, *np.frombuffer(secret, np.uint32).tolist()
+
+
+def fold_of_party(labels: NDArray[np.integer] | None, rows: int, train: int, validation: int, fold: int, folds: int,
+                  stream: Sequence[int]) -> PartyFold:
+    """Split the rows of a party so that those of one fold are its test rows, see ``split_fold``.
+
+    Args:
+        labels: [n] class of each row, whose shares are kept in every fold; None: they are not.
+        rows: n.
+        train: its number of training rows in the split of the data.
+        validation: its number of validation rows in that split.
+        stream: numbers from which the folds follow.
+    """
+    numbers = fold_numbers(labels, rows, folds, np.random.default_rng(stream))
+    of_fold, others = np.flatnonzero(numbers == fold), np.flatnonzero(numbers != fold)
+    others = np.random.default_rng([*stream, fold]).permutation(others)
+    sizes = fold_sizes(rows, folds, train, validation)
+    filled = sizes[2] - len(of_fold)
+    if filled < 0:  # the only row of a party
+        of_fold, others, filled = of_fold[:0], np.arange(rows), 0
+    fill, others = others[:filled], others[filled:]
+    return PartyFold(np.concatenate([others, of_fold, fill]), sizes, np.arange(rows) >= rows - filled)
+
+
 def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
     """Split the samples of every party so that the rows of one fold are its test rows.
 
@@ -138,18 +184,12 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
     orders, repeated = [], []
     for k in range(len(data)):
         rows = np.sort(data.rows_of(k))  # folds do not depend on the split of the data
-        n, rng = len(rows), np.random.default_rng([_STREAM, seed, k])
-        numbers = fold_numbers(data.y[rows] if data.task == "classification" else None, n, folds, rng)
-        of_fold, others = rows[numbers == fold], rows[numbers != fold]
-        others = np.random.default_rng([_STREAM, seed, k, fold]).permutation(others)
-        drawn = (int(data.splits[s].length[k]) for s in ("train", "validation"))
-        lengths[:, k] = sizes = fold_sizes(n, folds, *drawn)
-        filled = sizes[2] - len(of_fold)
-        if filled < 0:  # the only row of a party
-            of_fold, others, filled = of_fold[:0], rows, 0
-        fill, others = others[:filled], others[filled:]
-        orders.append(np.concatenate([others, of_fold, fill]))
-        repeated.append(np.arange(n) >= n - filled)
+        labels = data.y[rows] if data.task == "classification" else None
+        train, validation = (int(data.splits[s].length[k]) for s in ("train", "validation"))
+        of_party = fold_of_party(labels, len(rows), train, validation, fold, folds, stream_of_party(seed, k))
+        lengths[:, k] = of_party.sizes
+        orders.append(rows[of_party.order])
+        repeated.append(of_party.is_repeated)
     rows = np.concatenate(orders)
     split = data.reordered(rows, consecutive_splits(lengths))
     if split.unencoded is not None:

@@ -34,14 +34,18 @@ from resolvent.tables.party_tables import table
 from resolvent.tables.table_options import SITE_TABLE, TableOptions
 
 # Settings without an effect in a federation, and what they may be.
-_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1, "scheduler": "auto",
-                        "memory": "auto", "evaluate_parties": None}
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "scheduler": "auto", "memory": "auto",
+                        "evaluate_parties": None}
 _PARTY = "site"
 
 
 @dataclass(frozen=True)
 class FederatedExperiment(Plan):
-    """An experiment whose rows are at the sites; ``file`` has the checked settings."""
+    """An experiment whose rows are at the sites; ``file`` has the checked settings.
+
+    Attributes:
+        has_one_split: whether a site refuses the folds of the file, so that there is one split of the rows.
+    """
 
     kind: ClassVar[str] = "experiment"
     title: ClassVar[str] = "experiment"
@@ -49,6 +53,11 @@ class FederatedExperiment(Plan):
     is_rehearsal: bool
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
+    has_one_split: bool = False
+
+    def with_one_split(self) -> "FederatedExperiment":
+        """The same experiment without folds."""
+        return replace(self, has_one_split=True)
 
     @override
     def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedExperiment":
@@ -118,6 +127,12 @@ class FederatedExperiment(Plan):
     def seeds(self) -> tuple[int, ...]:
         seeds = int(self.file.bound.values["seeds"]) if self.refit is None else 1
         return tuple(range(self.seed, self.seed + seeds))
+
+    @property
+    @override
+    def folds(self) -> int:
+        """Those of the file; without a number one split, because folds are further questions about the rows."""
+        return 1 if self.has_one_split or self.refit is not None else int(self.file.bound.values["folds"] or 1)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -262,6 +277,10 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
             except InputError as error:
                 raise InputError(f"{file.location(f'algorithms.{label}')}: privacy.secure_sums: {label}: "
                                  f"{error}") from error
+    if experiment.folds > 1 and (experiment.privacy is not None or len(experiment.seeds) > 1):
+        other = "secure sums, which hide the scores of the sites" if experiment.privacy is not None else "several seeds"
+        raise InputError(f"{file.location('folds')}: folds: {experiment.folds}: in a federation folds do not go with "
+                         f"{other}: set folds: 1")
     if experiment.has_weights and len(experiment.seeds) > 1:
         raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
                          "because the sums of the weights change with the split of the rows: remove the setting, and "

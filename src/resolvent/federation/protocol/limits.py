@@ -30,7 +30,7 @@ from resolvent.problem.solvers import LocalSolver, Shuffled
 from resolvent.problem.solvers.solver import MinibatchSolver
 
 __all__ = ["LIMITS", "MAX_EPSILON", "NO_LIMITS", "PROFILES", "Asked", "Limit", "Limits", "Usage", "check_parts",
-           "limits_of_weights", "read_refusal", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
+           "limits_of_weights", "one_split_note", "read_refusal", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
            "scored_splits"]
 
 MAX_EPSILON = 10.0
@@ -506,6 +506,15 @@ def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
         [*limits.items()][:_MAX_SHOWN] if isinstance(limits, Mapping) else ())
         if name in LIMITS and LIMITS[name].sentence]
     return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}; the site's log has the details"
+
+
+def one_split_note(site: str, content: Any) -> str:
+    """Why there is one split of the rows where the plan asks for folds.
+
+    Args:
+        content: the site's refusal of the folds, see ``read_refusal``.
+    """
+    return f"The rows have one split instead of folds: {site}: {read_refusal(content)[1]}"
 
 
 def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:

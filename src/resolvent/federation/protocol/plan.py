@@ -7,12 +7,28 @@ site does (of ``site.plan_run.PlanRun``), and what the server does (of ``server.
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.tables.table_options import TableOptions
+
+
+class Part(NamedTuple):
+    """What every method of a plan is run with once.
+
+    Attributes:
+        fold: number of the fold whose rows are tested; None: the one split of the rows.
+    """
+
+    seed: int
+    fold: int | None = None
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The columns of its metrics."""
+        return {"seed": self.seed} if self.fold is None else {"seed": self.seed, "fold": self.fold}
 
 
 class Plan(ABC):
@@ -68,6 +84,18 @@ class Plan(ABC):
         return (0,)
 
     @property
+    def folds(self) -> int:
+        """The number of folds, of which each has a run of every method; 1: one split of the rows."""
+        return 1
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The seeds and folds, of which each has a run of every method."""
+        if self.folds == 1:
+            return tuple(Part(seed) for seed in self.seeds)
+        return tuple(Part(seed, fold) for seed in self.seeds for fold in range(self.folds))
+
+    @property
     @abstractmethod
     def rounds(self) -> int:
         """Largest number of rounds of a method."""
@@ -78,8 +106,8 @@ class Plan(ABC):
 
     @property
     def total_rounds(self) -> int:
-        """Number of rounds of all methods and seeds."""
-        return sum(map(self.rounds_of, self.labels)) * len(self.seeds)
+        """Number of rounds of all methods, seeds and folds."""
+        return sum(map(self.rounds_of, self.labels)) * len(self.parts)
 
     def preset_of(self, label: str) -> str:
         """The name of a method in the limits of a site."""

@@ -65,6 +65,8 @@ class RefusalCode(StrEnum):
                              "the learning rate, scale the features, or raise largest")
     UNLISTED = ("levels not listed", "secure sums hide which levels a site has, so the experiment must list them: set "
                                      "data.levels for the column")
+    FOLDS = "folds", ("the site does not answer in these folds: its table has changed since it has answered, it has "
+                      "answered in another number of folds, or a fold has fewer rows than its min_cell")
     CHANGED = "changed table", "the table has changed since the run began: start a new run with another --out"
 
 

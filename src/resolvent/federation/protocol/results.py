@@ -13,7 +13,7 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.convergence import is_bound, is_untuned
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric
 from resolvent.comparisons.judgement.divergence import divergences
-from resolvent.comparisons.judgement.evidence import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence, tested_coefficients
 from resolvent.comparisons.judgement.row_values import RowValues, Score
 from resolvent.comparisons.judgement.verdict import Verdict
 from resolvent.comparisons.runs.compared_methods import MethodRun
@@ -22,6 +22,7 @@ from resolvent.comparisons.runs.summary import method_record, record_of
 from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.problem.models.losses import Loss
+from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import SavedModels, write_model_folder
 
 if TYPE_CHECKING:
@@ -36,15 +37,15 @@ class TrainedMethod:
 
     Attributes:
         models: its models with the encoding, of the first seed.
-        runs: its run with each seed.
+        runs: its run with each seed and fold.
     """
 
     models: SavedModels
     runs: tuple[MethodRun, ...]
 
     @classmethod
-    def of_seeds(cls, methods: Sequence["TrainedMethod"]) -> "TrainedMethod":
-        """The runs with several seeds as one method."""
+    def of_parts(cls, methods: Sequence["TrainedMethod"]) -> "TrainedMethod":
+        """The runs with several seeds or folds as one method, with the models of the first."""
         return cls(methods[0].models, tuple(run for method in methods for run in method.runs))
 
     @property
@@ -84,7 +85,7 @@ class FederationRun:
 
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, TrainedMethod],
-                    loss: Loss, sites: Mapping[int, str], rows: RowValues | None = None,
+                    model: Model, sites: Mapping[int, str], rows: RowValues | None = None,
                     baseline: str | None = None, train: Sequence[int] | None = None) -> Evidence:
     """The measurements by which the methods of a federation are judged.
 
@@ -97,7 +98,7 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
     """
     import pandas as pd
 
-    score = score_of(decisive, loss)
+    score = score_of(decisive, model.loss)
     metrics = pd.concat([method.metrics for method in methods.values()], ignore_index=True)
     alone = experiment.alone if experiment.alone in methods else None
     traffic = {label: sum(sum(run.bytes) for run in method.runs) / len(method.runs)
@@ -105,7 +106,8 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
     return Evidence(score=score.name, split=SPLIT, higher_is_better=score.higher_is_better, methods=tuple(methods),
                     alone=alone, parties=sites, metrics=metrics, seeds=experiment.seeds, rows=rows, baseline=baseline,
                     train=train, traffic=traffic, decides=experiment.decide_by is not None,
-                    bounds=frozenset(label for label in methods if is_bound(experiment.algorithm(label))))
+                    bounds=frozenset(label for label in methods if is_bound(experiment.algorithm(label))),
+                    folds=experiment.folds, coefficients=tested_coefficients(model, experiment.folds))
 
 
 def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
@@ -151,6 +153,7 @@ def share_warnings(sites: Sequence[str], train: Sequence[int]) -> list[str]:
 
 def _record(run: FederationRun) -> RunRecord:
     experiment, bound, verdict = run.experiment, run.experiment.file.bound, run.verdict
+    model = next(iter(run.methods.values())).models.model
     warnings = [*run.warnings, *share_warnings(run.sites, run.train),
                 *(line for label, sites in verdict.diverged.items()
                   if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
@@ -162,4 +165,5 @@ def _record(run: FederationRun) -> RunRecord:
         verdict, experiment.seeds, DataRecord("tables of the sites", list(run.sites), list(run.train), list(run.test),
                                               run.digest, list(run.notes), run.party), methods,
         name=experiment.file.name, run=run.name, title=bound.values["title"] or experiment.file.name,
-        warnings=warnings, experiment=bound.settings(), code=bound.codes(), rounds=experiment.rounds)
+        warnings=warnings, experiment=bound.settings(), code=bound.codes(), rounds=experiment.rounds,
+        folds=experiment.folds, coefficients=tested_coefficients(model, experiment.folds))

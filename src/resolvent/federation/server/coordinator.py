@@ -129,6 +129,7 @@ class Coordinator:
         samples: for secure sums of replies that sites weigh by their samples, the number of training samples of all.
         metrics: for secure sums, names of the metrics that the sites add to the loss and the score.
         scores_first: whether the first model is evaluated, before any round; not in a plan, see ``PlannedWork``.
+        has_scores: whether models are evaluated; not those of folds, which are judged together at the end.
         has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
     Raises:
@@ -140,7 +141,7 @@ class Coordinator:
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
                  lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False, run: str | None = None,
                  secure: SumRules | None = None, samples: int | None = None, metrics: Sequence[str] = (),
-                 scores_first: bool = True,
+                 scores_first: bool = True, has_scores: bool = True,
                  has_ended: Callable[[ServerState], bool] | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
@@ -170,6 +171,7 @@ class Coordinator:
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
         self._run, self._parties, self._has_ended = run, transport.parties, has_ended
+        self._has_scores = has_scores and has_ended is None
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
 
@@ -372,7 +374,7 @@ class Coordinator:
     def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
         t = record.round
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
-        if not is_due or (t == 0 and not self._scores_first) or self._has_ended is not None:
+        if not is_due or (t == 0 and not self._scores_first) or not self._has_scores:
             return record
         report, answers = evaluate(record, self._model_messages("evaluate", record), self._transport, self._rules,
                                    self._secure, self._metrics, has_shared=self._description.shared is not None)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,7 +27,9 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import Answers
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
+from resolvent.federation.protocol.limits import one_split_note
 from resolvent.federation.protocol.names import run_of_table
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.reports import PhaseReport, Report
 from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.row_weights import agree_weights
@@ -40,6 +42,7 @@ from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.secure_phases import SecurePhases
 from resolvent.federation.server.served_plan import Agreed, Known, Outcome, ServedPlan
 from resolvent.problem.metrics.metric import name_metrics
+from resolvent.problem.models.model import Model
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.storage.tree_files import digest
@@ -53,6 +56,14 @@ if TYPE_CHECKING:
 _ALL = "all sites"
 
 
+class AgreedFold(NamedTuple):
+    """What the sites have agreed on for the rows of one fold; see ``ServedExperiment``."""
+
+    encoding: TableEncoding
+    total: TableReport
+    weights: Mapping[str, Mapping[str, float]]
+
+
 class ServedExperiment(ServedPlan[FederatedExperiment]):
     """One experiment at the server.
 
@@ -64,6 +75,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
         notes: facts about the tables for the reader of the report.
         methods: the outcome of each method.
         sizes: site -> numbers of its training and test rows.
+        folds: what the sites have agreed on in each fold; none with one split of the rows.
     """
 
     encoding: TableEncoding
@@ -72,6 +84,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
     sites: tuple[str, ...]
     notes: tuple[str, ...]
     methods: dict[str, TrainedMethod]
+    folds: tuple[AgreedFold, ...]
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
@@ -101,21 +114,47 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             new = {site: report for site, report in reports.items() if site not in before}
             if conflicts := [line for site, report in new.items() for line in misfits(site, report, stored)]:
                 raise InputError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
+        self.folds, one_split = self._agree_on_folds(answers)
         tables = before | reports
         self.sites, self.decisive = tuple(tables), self._choose_metric()
         findings = [] if is_secure else [finding.line for finding in compare_sites(tables)]
         self.notes = ((f"Secure sums hide the numbers of rows of the sites: together they have "
                        f"{self.total.rows['train']} training rows and {self.total.rows['test']} test rows",)
-                      if is_secure else (*_notes(tables, plan.table), *findings))
+                      if is_secure else (*one_split, *_notes(tables, plan.table), *findings))
         rows = {_ALL: self.total.rows} if is_secure else {site: report.rows for site, report in reports.items()}
         weights = self._weights({_ALL: self.total} if is_secure else tables, (_ALL,) if is_secure else founders)
         plain = to_plain(self.encoding)
         return Agreed(
-            {site: {"encoding": plain, "decide_by": self.decisive.name, "weights": weights.get(site, weights.get(_ALL))}
-             for site in self.job.sites},
+            {site: {"encoding": plain, "decide_by": self.decisive.name, "weights": weights.get(site, weights.get(_ALL)),
+                    "folds": [{"encoding": to_plain(fold.encoding), "weights": fold.weights.get(site)}
+                              for fold in self.folds]} for site in self.job.sites},
             Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
             {"features": len(self.encoding.features), "task": self.encoding.task, "findings": findings,
              "rows": {site: dict(counts) for site, counts in rows.items()}})
+
+    def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[AgreedFold, ...], list[str]]:
+        """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together."""
+        if self.plan.folds == 1:
+            return (), []
+        reasons = [one_split_note(site, answer["against_folds"]) for site, answer in answers.items()
+                   if answer.get("against_folds") is not None]
+        if not reasons:
+            try:
+                return tuple(self._agree_on_fold(answers, fold) for fold in range(self.plan.folds)), []
+            except InputError as error:
+                reasons = [f"The rows have one split instead of folds: {error}"]
+        self.plan = self.plan.with_one_split()
+        return (), reasons
+
+    def _agree_on_fold(self, answers: Mapping[str, Mapping[str, Any]], fold: int) -> AgreedFold:
+        tables = {site: {"table": folds[fold]} if isinstance(folds := answer.get("folds"), list) and fold < len(folds)
+                  else {} for site, answer in answers.items()}
+        reports = self._read_reports(tables, TableReport)
+        total = pooled([*reports.values()])
+        encoding, misfit = agree(reports, self.plan.table, total)
+        if encoding is None:
+            raise InputError(f"in fold {fold + 1}, the tables do not fit together: {'; '.join(misfit)}")
+        return AgreedFold(encoding, total, self._weights(reports, self.job.sites))
 
     def _secure_total(self, answers: Mapping[str, Mapping[str, Any]],
                       reports: Mapping[str, TableReport]) -> TableReport:
@@ -147,25 +186,28 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
     def _run_methods(self) -> None:
         plan = self.plan
         self.model, self.sizes = plan.model(self.encoding), dict[str, tuple[int, int]]()
-        runs = [[self._method(label, seed) for label in plan.labels] for seed in plan.seeds]
-        self.methods = {label: TrainedMethod.of_seeds([of_seed[i] for of_seed in runs])
+        runs = [[self._method(label, part) for label in plan.labels] for part in plan.parts]
+        self.methods = {label: TrainedMethod.of_parts([of_part[i] for of_part in runs])
                         for i, label in enumerate(plan.labels)}
 
-    def _method(self, label: str, seed: int) -> TrainedMethod:
+    def _method(self, label: str, part: Part) -> TrainedMethod:
         names = name_metrics(self.decisive.metrics, self.model.loss.score_name)
-        outcome = self._run_method(label, seed, self.plan.algorithm(label), self.model.init, score=self.decisive.name,
-                                   samples=self.total.rows["train"], metrics=tuple(names))
+        encoding, total = (self.encoding, self.total) if part.fold is None else self.folds[part.fold][:2]
+        model = self.plan.model(encoding)
+        outcome = self._run_method(label, part, self.plan.algorithm(label), model.init, score=self.decisive.name,
+                                   samples=total.rows["train"], metrics=tuple(names))
         record = outcome.result.record
         if self.plan.privacy is None:
             tests = record.split_sizes[record.splits.index(SPLIT)]
             self.sizes |= dict(zip(record.parties, zip(record.sizes, tests, strict=True), strict=True))
-        return self._method_run(label, seed, outcome)
+        return self._method_run(label, part, encoding, model, outcome)
 
-    def _method_run(self, label: str, seed: int, outcome: Outcome) -> TrainedMethod:
+    def _method_run(self, label: str, part: Part, encoding: TableEncoding, model: Model,
+                    outcome: Outcome) -> TrainedMethod:
         import pandas as pd
 
         # The lead has no personal models: the tensors have no rows.
-        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
         personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
         result = outcome.result
         refused: Counter[str] = Counter()
@@ -174,13 +216,13 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                 refused.update(result.record.parties[k] for k in report.refused)
         # A method that began after a site had joined or left has other ids than the run.
         ids = {k: self.sites.index(name) for k, name in enumerate(result.record.parties)}
-        metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
+        metrics = result.metrics.assign(**part.columns, party=result.metrics["party"].map(ids, na_action="ignore"))
         # As objects, because pandas derives no dtype from columns in which all values are missing.
-        parts = [part.astype(object) for part in (metrics, _norms(label, seed, result.reports, ids))]
-        metrics = pd.concat(parts, ignore_index=True).astype({
-            "round": metrics["round"].dtype, "party": "Int64", "value": float, "seed": int})
-        models = SavedModels(label, self.plan.rounds_of(label), (), personal, result.shared, self.model,
-                             self.encoding, digest(result.state))
+        tables = [table.astype(object) for table in (metrics, _norms(label, part, result.reports, ids))]
+        metrics = pd.concat(tables, ignore_index=True).astype({
+            "round": metrics["round"].dtype, "party": "Int64", "value": float, **dict.fromkeys(part.columns, int)})
+        models = SavedModels(label, self.plan.rounds_of(label), (), personal, result.shared, model, encoding,
+                             digest(result.state))
         record = result.record
         return TrainedMethod(models, (MethodRun(metrics, digest(result.state), (outcome.seconds,), refused=refused,
                                                 bytes=(record.bytes_down, record.bytes_up)),))
@@ -203,11 +245,27 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                 warnings.append(f"{site}: {error}")
         write_run_folder(results, self._joined(judgements, notes, warnings))
 
+    def _with_scores(self, label: str, method: TrainedMethod, judgements: Sequence[SiteJudgement]) -> TrainedMethod:
+        """The method with the scores of the sites over all folds, which have had none in the rounds."""
+        import pandas as pd
+
+        table, first = MetricsTable(label), method.runs[0]
+        for site in judgements:
+            if label in site.scores:
+                table.add(self.plan.rounds_of(label), site.party, SPLIT, self.decisive.name, site.scores[label].value)
+        scores = table.table().assign(**self.plan.parts[0].columns).astype(first.metrics.dtypes.to_dict())
+        run = first._replace(metrics=pd.concat([first.metrics, scores], ignore_index=True))
+        return replace(method, runs=(run, *method.runs[1:]))
+
     def _joined(self, judgements: list[SiteJudgement], notes: list[str], warnings: list[str]) -> FederationRun:
         """The outcome of the run for the lead."""
         experiment, methods = self.plan, self.methods
         train, test = zip(*(self.sizes.get(site, (0, 0)) for site in self.sites), strict=True)
-        evidence = evidence_of_run(experiment, self.decisive, methods, self.model.loss, dict(enumerate(self.sites)),
+        if experiment.folds > 1:
+            methods = {label: self._with_scores(label, method, judgements) for label, method in methods.items()}
+            tested = {site.name: site.test_rows for site in judgements}
+            test = tuple(tested.get(site, rows) for site, rows in zip(self.sites, test, strict=True))
+        evidence = evidence_of_run(experiment, self.decisive, methods, self.model, dict(enumerate(self.sites)),
                                    train=train)
         sites = join_judgements(judgements, evidence.methods, evidence.alone, is_share=evidence.is_share)
         has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
@@ -226,7 +284,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                              [*not_counted, *warnings], name=self.job.run)
 
 
-def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
+def _norms(label: str, part: Part, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
     """The norm of each site's update by round, also of those that did not count; the longest of the phases."""
     table = MetricsTable(label)
     norms: dict[int, dict[int, float]] = {}
@@ -238,7 +296,7 @@ def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, i
     for rounds, of_round in norms.items():
         table.add(rounds, np.array(sorted(of_round), int), None, "update_norm",
                   np.array([of_round[k] for k in sorted(of_round)]))
-    return table.table().assign(seed=seed)
+    return table.table().assign(**part.columns)
 
 
 def _notes(reports: Mapping[str, TableReport], settings: TableOptions) -> Iterator[str]:

@@ -24,6 +24,7 @@ from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement, TimesReport, agree_on_times
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
 
 _Plan = TypeVar("_Plan", bound=NumbersPlan)
@@ -60,7 +61,7 @@ class ServedNumbers(ServedPlan[_Plan]):
     def _run_methods(self) -> None:
         sites, count = len(self.job.sites), self._count()
         problem = KnownNumbers(np.zeros((sites, count)), [*self._agreement.sites.values()])
-        outcome = self._run_method(self.plan.labels[0], 0, self.plan.algorithm(count), problem,
+        outcome = self._run_method(self.plan.labels[0], Part(0), self.plan.algorithm(count), problem,
                                    score="objective", samples=sum(self._agreement.sites.values()),
                                    has_ended=lambda state: False)
         state: Any = outcome.result.state

@@ -21,7 +21,7 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError, ask_about_plan
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.names import JOURNALS_FILE, library_version, run_of_method
-from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.plan import Part, Plan
 from resolvent.federation.protocol.refusals import RefusalCode
 from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.stores import ServerStore
@@ -65,7 +65,7 @@ class Agreed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of the rounds of a method with a seed; ``seconds`` is the median duration of a round."""
+    """The outcome of the rounds of a method with a seed and a fold; ``seconds`` is the median duration of a round."""
 
     result: FederationResult
     seconds: float
@@ -198,14 +198,19 @@ class ServedPlan(ABC, Generic[_Plan]):
         if changed:
             raise FederationRefusedError(f"the table of {', '.join(changed)} has changed since the run {self.job.run} "
                                          "began: start a new run with another --out")
-        if self.plan.privacy is not None and {*self.job.sites} != {*known.founders}:
+        if {*self.job.sites} == {*known.founders}:
+            return
+        if self.plan.privacy is not None:
             raise FederationRefusedError("the sites of a run with secure sums cannot change: each has accepted the "
                                          "others' keys. Continue with the same sites, or start a new run")
+        if self.plan.folds > 1:
+            raise FederationRefusedError("the sites of a run with folds cannot change: every fold has an encoding of "
+                                         "its own. Continue with the same sites, or start a new run")
 
-    def _run_method(self, label: str, seed: int, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *,
+    def _run_method(self, label: str, part: Part, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *,
                     score: str, samples: int, metrics: Sequence[str] = (),
                     has_ended: Callable[[ServerState], bool] | None = None) -> Outcome:
-        """The outcome of a method with a seed; rounds that are stored are not run again.
+        """The outcome of a method with a seed and a fold; rounds that are stored are not run again.
 
         Args:
             source: the problem, or a model's ``init``.
@@ -215,7 +220,7 @@ class ServedPlan(ABC, Generic[_Plan]):
             has_ended: see ``Coordinator``.
         """
         job, plan = self.job, self.plan
-        number = plan.seeds.index(seed) * len(plan.labels) + plan.labels.index(label)
+        number = plan.parts.index(part) * len(plan.labels) + plan.labels.index(label)
         run = run_of_method(job.run, number, job.plan)
         title = titles_of_runs(job, plan)[run]
         ends = [time.monotonic()]  # of rounds
@@ -229,11 +234,11 @@ class ServedPlan(ABC, Generic[_Plan]):
             # A method that has begun keeps its parties: those whose key is revoked are absent.
             self.transport.choose_parties(without_excluded=job.quorum is not None and not store.exists())
             coordinator = Coordinator(
-                algorithm, source, self.transport, store, rounds=plan.rounds_of(label), seed=seed,
+                algorithm, source, self.transport, store, rounds=plan.rounds_of(label), seed=part.seed,
                 participation=plan.participation(), evaluate_every=plan.evaluate_every, rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
                 rehearsal=plan.is_rehearsal, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
-                scores_first=plan.is_rehearsal,
+                scores_first=plan.is_rehearsal, has_scores=part.fold is None,
                 secure=SumRules.of_plan(plan.privacy, min_sites=max(2, noise_parties(algorithm))))
             result = coordinator.run(report_event)
         self._note_losses(title, result)
@@ -271,7 +276,8 @@ class ServedPlan(ABC, Generic[_Plan]):
 
 
 def titles_of_runs(job: FederationJob, plan: Plan) -> dict[str, str]:
-    """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
-    titles = [label if len(plan.seeds) == 1 else f"{label}, seed {seed}" for seed in plan.seeds
-              for label in plan.labels]
+    """The name in the messages of each method with each seed and fold, see ``run_of_method`` -> its title."""
+    titles = [label + (f", seed {part.seed}" if len(plan.seeds) > 1 else "")
+              + (f", fold {part.fold + 1}" if part.fold is not None else "")
+              for part in plan.parts for label in plan.labels]
     return {run_of_method(job.run, number, job.plan): title for number, title in enumerate(titles)}

@@ -18,6 +18,7 @@ from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.rows import rows_without_values
 from resolvent.errors import InputError
 from resolvent.federation.protocol.fitted_regression import FittedRegression, write_fit
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.server.coordinator import FederationResult
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
@@ -65,7 +66,7 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 
     def _method(self, number: int, algorithm: Algorithm, problem: RegressionProblem,
                 has_ended: Callable[[ServerState], bool]) -> FederationResult:
-        return self._run_method(self.plan.labels[number], 0, algorithm, problem, score="objective",
+        return self._run_method(self.plan.labels[number], Part(0), algorithm, problem, score="objective",
                                 samples=int(np.sum(np.asarray(problem.sizes))), has_ended=has_ended).result
 
     @override

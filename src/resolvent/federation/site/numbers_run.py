@@ -33,6 +33,7 @@ from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
@@ -128,7 +129,7 @@ class NumbersRun(PlanRun[_Plan]):
             numbers = self._numbers(agreement)
         problem = KnownNumbers(numbers[None], np.array([self.training_rows]))
         algorithm = self.plan.algorithm(len(numbers))
-        return {}, [SiteMethod(label, 0, algorithm, problem) for label in self.plan.labels]
+        return {}, [SiteMethod(label, Part(0), algorithm, problem) for label in self.plan.labels]
 
     @override
     def _columns_to_count(self) -> None:

@@ -331,7 +331,8 @@ class Party:
             return self._logged("stored again", message, stored)
         if self._planned is not None:
             self._planned.check_finish(message.round)
-        if self._scored:  # the judgement at the end is of these models, and no others
+        # The judgement at the end is of these models, and no others.
+        if self._scored and (self._planned is None or self._planned.fold in (None, 0)):
             self._count_scores(message)
         choose, shared = self._models(message)
         personal, record = choose(self._problem), self._record_of(message)

@@ -25,7 +25,7 @@ from resolvent.errors import quote
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
-from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.plan import Part, Plan
 from resolvent.federation.protocol.refusals import OF_VALUES, Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.secure.primitives import Identity
@@ -46,7 +46,7 @@ _Plan = TypeVar("_Plan", bound=Plan)
 
 
 class SiteMethod(NamedTuple):
-    """A method of a plan with a seed, on the rows of the site.
+    """A method of a plan with a seed and a fold, on the rows of the site.
 
     Attributes:
         problem: the problem of the site alone.
@@ -56,7 +56,7 @@ class SiteMethod(NamedTuple):
     """
 
     label: str
-    seed: int
+    part: Part
     algorithm: Algorithm
     problem: Problem
     metrics: PartyMetrics | None = None
@@ -202,7 +202,7 @@ class PlanRun(ABC, Generic[_Plan]):
                     check_parts(algorithm, rehearsal=plan.is_rehearsal)
                 methods.append(Asked(method=plan.preset_of(label), algorithm=algorithm, rounds=plan.rounds_of(label),
                                      samples=self.training_rows))
-                needed += [self._needed(label, algorithm, seed) for seed in plan.seeds]
+                needed += [self._needed(label, algorithm, part) for part in plan.parts]
             reasons = reasons_to_refuse(limits, self._asked(Usage(*map(sum, zip(*needed, strict=True)))), *methods)
         if reasons := reasons | self._own_reasons():
             raise refusal_of_limits(reasons, limits)
@@ -210,10 +210,10 @@ class PlanRun(ABC, Generic[_Plan]):
         if columns := self._reported_columns():
             self._count_columns(columns)
 
-    def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
-        """What a method with a seed asks for; its privacy loss depends on the model, which is not known yet."""
+    def _needed(self, label: str, algorithm: Algorithm, part: Part) -> Usage:
+        """What a method with a seed and a fold asks for; its privacy loss depends on the model: not known yet."""
         rounds = self.plan.rounds_of(label)
-        evaluations = len(self._planned(label, algorithm, seed).evaluations) if self._limits.scores else 0
+        evaluations = len(self._planned(label, algorithm, part).scored) if self._limits.scores else 0
         epsilon = 0.0 if has_private_work(algorithm) else math.inf
         return Usage(rounds, rounds * len(algorithm.phases), 0, evaluations, epsilon)
 
@@ -291,11 +291,11 @@ class PlanRun(ABC, Generic[_Plan]):
                      scored_rows=smallest_split(self.row_counts, self._limits.min_cell) if needed.scores else None,
                      used=self._journal.used(self._lead, without=self._digest))
 
-    def _planned(self, label: str, algorithm: Algorithm, seed: int) -> PlannedWork:
-        """The messages of a method with a seed that the plan contains."""
+    def _planned(self, label: str, algorithm: Algorithm, part: Part) -> PlannedWork:
+        """The messages of a method with a seed and a fold that the plan contains."""
         plan = self.plan
-        return PlannedWork(algorithm, plan.participation(), self._membership, seed, plan.rounds_of(label),
-                           plan.evaluate_every, plan.is_rehearsal, may_end_early=plan.may_end_early)
+        return PlannedWork(algorithm, plan.participation(), self._membership, part.seed, plan.rounds_of(label),
+                           plan.evaluate_every, plan.is_rehearsal, plan.may_end_early, part.fold)
 
     def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Get ready for the rounds with the agreement of the sites; a run is prepared for one agreement only.
@@ -337,7 +337,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
         party = Party(algorithm, method.problem, store, rounds=plan.rounds_of(label), method=plan.preset_of(label),
                       name=self._membership.name, limits=self._limits, journal=self._journal, lead=self._lead,
-                      planned=self._planned(label, algorithm, method.seed), rehearsal=plan.is_rehearsal,
+                      planned=self._planned(label, algorithm, method.part), rehearsal=plan.is_rehearsal,
                       metrics=method.metrics, secret=method.secret, guard=guard,
                       secure=secure_site(plan.privacy, self._membership, self._limits, run, store.folder,
                                          self._identity, algorithm))
@@ -403,7 +403,7 @@ def open_store(folder: Path) -> PartyStore:
 
 def part_of(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """A part of a message that must be there."""
-    value = content.get(key)
+    value = content.get(key) if isinstance(content, Mapping) else None
     if not isinstance(value, dict):
         raise Refusal(RefusalCode.CONFLICT, f"the message has no {key}")
     return value

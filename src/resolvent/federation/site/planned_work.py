@@ -61,6 +61,7 @@ class PlannedWork:
         evaluate_every: rounds between evaluations.
         rehearsal: whether all of the federation is on one machine, so that cohorts come from the seed.
         may_end_early: whether the run may end after fewer rounds, when the algorithm has converged.
+        fold: number of the fold whose rows are tested; None: the one split of the rows.
     """
 
     algorithm: Algorithm
@@ -71,14 +72,24 @@ class PlannedWork:
     evaluate_every: int
     rehearsal: bool
     may_end_early: bool = False
+    fold: int | None = None
+
+    @cached_property
+    def scored(self) -> frozenset[int]:
+        """The numbers of rounds after which a score counts: with folds one, that of the judgement over all of them."""
+        return self.evaluations if self.fold is None else frozenset({self.rounds} if self.fold == 0 else ())
 
     @cached_property
     def evaluations(self) -> frozenset[int]:
         """The numbers of rounds after which the models are evaluated: once each, and not before the first round.
 
+        The models of folds are not: a site answers once for a method, about all of its rows.
+
         In a rehearsal the first model is evaluated, too, as in a simulation: it is no result of training, so that its
         scores would be answers to a question of the server's own.
         """
+        if self.fold is not None:
+            return frozenset()
         first = 0 if self.rehearsal else self.evaluate_every
         return frozenset((*range(first, self.rounds, self.evaluate_every), self.rounds))
 

@@ -22,6 +22,7 @@ from resolvent.comparisons.regression.rows import NoCompleteRowError, Regression
 from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.site.listed_columns import check_listed_columns
@@ -214,7 +215,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             self._columns = self._answered_columns(rows)
             algorithms = zip(self.plan.labels, self.plan.algorithms(rows.model), strict=True)
             return {"columns": list(rows.model.columns)}, [
-                SiteMethod(label, 0, algorithm, problem, guard=guard.check) for label, algorithm in algorithms]
+                SiteMethod(label, Part(0), algorithm, problem, guard=guard.check) for label, algorithm in algorithms]
 
     @override
     def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import SPLITS, FederatedData, Split
+from resolvent.data.partition.folds import fold_of_party, stream_of_party, stream_of_secret
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.files import SiteFile
@@ -46,17 +47,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+class FoldOfTable(NamedTuple):
+    """The rows of a table that are tested: those of one fold.
+
+    Attributes:
+        seed: seed of the folds in a rehearsal.
+    """
+
+    number: int
+    folds: int
+    seed: int
+
+
 class SiteTable:
     """A site's table before the sites have agreed on an encoding.
 
     Attributes:
         version: number of the version of the table; None if the split is that of a simulation.
         secret: the secret of the site; None if the split is that of a simulation.
+        numbers: [rows] the number of each sample, the same in all folds.
+        is_repeated: [rows] the samples that are tested in another fold, see ``Fold``; None without folds.
     """
+
+    is_repeated: NDArray[np.bool_] | None = None
 
     def __init__(self, frame: "pd.DataFrame", settings: TableOptions, site: str, party: int,
                  limits: Limits = NO_LIMITS, held_out: Sequence[str] | None = None,
-                 rows: TableRows | None = None, cells: CellRules | None = None) -> None:
+                 rows: TableRows | None = None, cells: CellRules | None = None,
+                 fold: FoldOfTable | None = None) -> None:
         """Read the columns of a table.
 
         Args:
@@ -68,6 +86,7 @@ class SiteTable:
             rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
                 of a simulation, as in a rehearsal.
             cells: what the cells mean; default: what the settings say.
+            fold: the rows that are tested; None: those of the split.
         """
         import pandas as pd
 
@@ -99,6 +118,10 @@ class SiteTable:
         max_levels = MAX_CATEGORIES if settings.rare == "keep" else None
         self._label_kinds: dict[str, LabelKind] = {}
         self._classes = {label: self._read_classes(label) for label in settings.labels}
+        self.numbers: NDArray[np.intp] = np.arange(self.rows)
+        if fold is not None:
+            self._test_fold(fold, party, rows)
+            self._classes = {label: self._read_classes(label) for label in settings.labels}
         self._columns: Columns = {}
         for name in replace_dates(chosen, self._dates):
             with refusing(RefusalCode.VALUES, name):
@@ -120,6 +143,34 @@ class SiteTable:
                              {name: values for name, values in self._columns.items() if not is_text(values)},
                              self.rows, limits)
         self._row_weights = self._read_weights()
+
+    def _test_fold(self, fold: FoldOfTable, party: int, rows: TableRows | None) -> None:
+        """Let the rows of a fold be the test rows.
+
+        The folds of a site follow from its secret alone, whatever the label of a plan is. In a rehearsal they are those
+        of a simulation, which have like shares of the classes.
+
+        Raises:
+            Refusal: the answers about this fold, and others about the table, would differ by a few rows.
+        """
+        labels, stream = None, stream_of_party(fold.seed, party)
+        if rows is not None:
+            if not rows.is_first:
+                raise Refusal(RefusalCode.FOLDS, "the table has rows of an earlier version: in folds, the answers "
+                              "about two versions can differ by a single row")
+            if fold.folds != (before := rows.answer("number of folds", lambda: fold.folds)):
+                raise Refusal(RefusalCode.FOLDS, f"the site has answered about this table in {before} folds")
+            stream = stream_of_secret(rows.secret)
+        elif len(self._classes) == 1 and self._classes[name := self._settings.labels[0]]:
+            values = np.array(self._frame[name].tolist(), str if self._label_kinds[name] == "text" else None)
+            labels = np.unique(values, return_inverse=True)[1][self._order]
+        if self.rows // fold.folds < self._min_cell:
+            raise Refusal(RefusalCode.FOLDS, f"a fold has fewer rows than min_cell {self._min_cell}")
+        of_party = fold_of_party(labels, self.rows, self._lengths["train"], self._lengths["validation"], fold.number,
+                                 fold.folds, stream)
+        self._order, self.numbers, self.is_repeated = self._order[of_party.order], of_party.order, of_party.is_repeated
+        self._lengths = dict(zip(SPLITS, of_party.sizes, strict=True))
+        self._trained = [f"fold {fold.number + 1} of {fold.folds}"]
 
     def _join_splits(self, held_out: Collection[str]) -> None:
         """Let the rows of all splits but these be training rows, in the order of ``refit_rows.join_splits``."""
@@ -375,16 +426,18 @@ def _answer_anew(question: str, compute: Callable[[], Any]) -> Any:
 
 
 def read_site_table(site: SiteFile, settings: TableOptions, name: str, party: int, *, folder: Path | None = None,
-                    version: int | None = None, held_out: Sequence[str] | None = None) -> SiteTable:
+                    version: int | None = None, held_out: Sequence[str] | None = None,
+                    fold: FoldOfTable | None = None) -> SiteTable:
     """Read a site's table from its file.
 
     Args:
         folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
         version: the version of an earlier run; None: the present one.
         held_out: see ``SiteTable``.
+        fold: see ``SiteTable``.
 
     Raises:
         Refusal: the file cannot be read, or a column or a value cannot be used.
     """
     frame, rows = read_site_rows(site, settings, folder=folder, version=version)
-    return SiteTable(frame, settings, name, party, site.limits, held_out, rows, site_cells(site, settings))
+    return SiteTable(frame, settings, name, party, site.limits, held_out, rows, site_cells(site, settings), fold)

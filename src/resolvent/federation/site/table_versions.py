@@ -48,6 +48,7 @@ class TableRows(NamedTuple):
         waiting: number of rows that are not used: too few new ones, and those that were left out with removed ones.
         account: the keyed digest to which the budgets of these rows belong, whatever their file is called: that of the
             rows, or that of an earlier version of which the table has rows.
+        is_first: whether the version has no row of an earlier one.
     """
 
     version: int
@@ -56,6 +57,7 @@ class TableRows(NamedTuple):
     waiting: int = 0
     secret: bytes = b""
     account: str = ""
+    is_first: bool = True
 
 
 class AnsweredVersion(NamedTuple):
@@ -216,8 +218,9 @@ class TableVersions:
         present = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
                    for name, rows in version.splits.items()}
         waiting = len(hashes) - sum(map(len, present.values()))
+        is_first = version.account == self._account(_all_rows(version))
         return TableRows(number, present, partial(self._answer, number, version), waiting, self._secret,
-                         version.account)
+                         version.account, is_first)
 
     @property
     def _count(self) -> int:
