@@ -1,11 +1,13 @@
-"""What the limits of leverages do to ordinary regressions: tables of statsmodels and scikit-learn, divided among sites.
+"""What the limits of leverages do to ordinary plans: tables of statsmodels and scikit-learn, divided among sites.
 
     python benchmarks/leverage.py --out benchmarks/leverage.json
 
 Each table is divided at random among 3, 4 and 5 sites; the span of a site has the columns of the design and the label,
 as a site counts them. A row of the JSON has the number of rows of a site, the rank of the span, and the largest
-leverage of all sites; and whether all sites take part at the default limits, plain and with secure sums. Only the
-columns are judged here, not what the other limits of a site say.
+leverage of all sites; and whether all sites take part at the default limits, plain and with secure sums. For an
+experiment with these columns it has the same, plain, with one split of the rows and with five folds, whose answers
+have the columns of the training rows of each fold. Only the columns are judged here, not what the other limits of a
+site say.
 """
 
 import argparse
@@ -16,9 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
+from numpy.typing import NDArray
 from sklearn import datasets
 
 from resolvent.comparisons.regression.formula import design_of, parse_formula
+from resolvent.data.partition.folds import fold_of_party
+from resolvent.data.samples import split_sizes
+from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.site.leverage import LeverageError, Span
 
@@ -57,10 +63,13 @@ def main() -> None:
         print(text)
     else:
         out.write_text(text + "\n", "utf-8")
-    for least, most in ((0, 20), (20, 50), (50, 100), (100, 10**6)):
+    for least, most in ((0, 20), (20, 50), (50, 100), (100, 200), (200, 10**6)):
         some = [row for row in rows if least <= row["rows"] < most]
-        plain, sums = (sum(row[key] for row in some) for key in ("plain", "sums"))
-        print(f"{least} to {most} rows a site: {len(some)} fits, {plain} plain, {sums} with secure sums")
+        plain, sums, split, folds = (sum(row[key] for row in some) for key in ("plain", "sums", "split", "folds"))
+        print(f"{least} to {most} rows a site: {len(some)} fits, {plain} plain, {sums} with secure sums; "
+              f"experiments: {split} with one split, {folds} with five folds")
+    ratios = [row["leverage_folds"] / row["leverage_split"] for row in rows if row["leverage_folds"] < 1]
+    print(f"where five folds have a leverage below 1, it is {np.median(ratios):.1f} times that of one split (median)")
 
 
 def tables() -> Any:
@@ -82,20 +91,41 @@ def measure(name: str, frame: pd.DataFrame, formula: str, sites: int) -> dict[st
     x, y = design_of(parsed, frame).x, frame[parsed.response.label].to_numpy()
     classes = np.unique(y)
     label = y[:, None] == classes if len(classes) <= 10 else y
-    owners, spans = np.random.default_rng(0).permutation(len(frame)) % sites, []
-    takes_part = dict.fromkeys(("plain", "sums"), True)
+    owners, spans = np.random.default_rng(0).permutation(len(frame)) % sites, dict[str, list[Span]]()
+    takes_part = dict.fromkeys(("plain", "sums", "split", "folds"), True)
     for site in range(sites):
         columns = {"label": label[owners == site], "design": x[owners == site]}
         first = Span.of_rows(int((owners == site).sum()))
-        spans.append(first.extended(columns))
-        for key, largest in (("plain", limits.max_leverage), ("sums", limits.max_leverage_in_sums)):
+        split, *folds = _training_rows(len(first.leverages))
+        of_split, of_folds = _columns_of(columns, [split]), _columns_of(columns, folds)
+        for key, asked in (("", columns), ("_split", of_split), ("_folds", of_folds)):
+            spans.setdefault(key, []).append(first.extended(asked))
+        for key, asked in (("plain", columns), ("sums", columns), ("split", of_split), ("folds", of_folds)):
+            largest = limits.max_leverage_in_sums if key == "sums" else limits.max_leverage
             try:
-                first.extended(columns, largest, limits.max_parameters_per_row)
+                first.extended(asked, largest, limits.max_parameters_per_row)
             except LeverageError:
                 takes_part[key] = False
     return {"table": name, "formula": formula, "sites": sites, "rows": len(frame) // sites,
-            "rank": max(span.rank for span in spans), "leverage": round(max(span.largest for span in spans), 3),
+            "rank": max(span.rank for span in spans[""]),
+            **{f"leverage{key}": round(max(span.largest for span in of_key), 3) for key, of_key in spans.items()},
             **takes_part}
+
+
+def _training_rows(rows: int) -> list[NDArray[np.intp]]:
+    """The training rows of one split, and of each of five folds, at the default shares of a site."""
+    order, (train, validation, _) = np.random.default_rng(1).permutation(rows), split_sizes(
+        rows, SiteFile.validation, SiteFile.test)
+    folds = [fold_of_party(None, rows, train, validation, fold, 5, (0,)) for fold in range(5)]
+    return [order[:train], *(fold.order[:fold.sizes[0]] for fold in folds)]
+
+
+def _columns_of(columns: dict[str, NDArray[Any]], trained: list[NDArray[np.intp]]) -> dict[str, NDArray[Any]]:
+    """The columns that an experiment answers about: 0 for the rows that do not train."""
+    masks = [np.isin(np.arange(len(columns["label"])), rows).astype(float)[:, None] for rows in trained]
+    values = {name: np.reshape(column, (len(column), -1)) for name, column in columns.items()}
+    values["constant"] = np.ones((len(columns["label"]), 1))
+    return {name: np.concatenate([mask * column for mask in masks], axis=1) for name, column in values.items()}
 
 
 if __name__ == "__main__":

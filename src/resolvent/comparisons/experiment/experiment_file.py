@@ -54,7 +54,8 @@ class ComparisonOptions(RunOptions):
         folds: number of folds; 1: one split. Each row of a site is tested once, by a model that is trained without the
             rows of its fold. Hyperparameters (``search``) are chosen separately in each fold, a table is encoded again
             in each, and every seed has other folds. It takes as many runs as there are folds. Default: 5 for a table
-            with fewer than 20,000 rows, without ``search`` and ``start``; otherwise 1.
+            with fewer than 20,000 rows, without ``search`` and ``start``; otherwise, and between the sites of a
+            federation, 1.
         decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the model's
             score beside it (of numbers the RMSE), or the balanced accuracy if one class has over 80 % of the samples.
         decision: how a site weighs gains and losses, such as ``{cost: 1}`` if a loss is as bad as a gain of the same

@@ -27,8 +27,10 @@ from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.regression.regress import fit_rows
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
+from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, make_federation_kits, start_participant
@@ -59,7 +61,6 @@ from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
 from resolvent.tables.cells import columns_of_codes
 from resolvent.tables.encoding import TableEncoding
-from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, TableOptions
@@ -300,7 +301,7 @@ def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
 
 def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExperiment, out: Path,
                             kits: Mapping[str, Path], server: Path | None = None) -> list[Parity]:
-    """Simulate with the agreed encoding, and compare the models.
+    """Simulate with the agreed encoding, and compare the models, with folds those of the first.
 
     Args:
         kits: site -> the folder of its kit, which has the site's run.
@@ -310,13 +311,15 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
         The comparison of each method.
     """
     runs = {site: max(p.parent for p in runs_of(kit).glob("*/encoding.json")) for site, kit in kits.items()}
-    encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
+    encoding = ModelFolder(out / "models" / folder_name(experiment.labels[0])).encoding
     assert isinstance(encoding, TableEncoding)
     settings = experiment.table
     if settings.levels:  # rows with other levels have none
         encoding = replace(encoding, unseen="other")
     data = from_frame(rehearsal.frame, settings.party, list(settings.labels), encoding=encoding,
                       validation=settings.validation, test=settings.test, seed=settings.seed)
+    if (folds := read_record(out).folds) > 1:  # the models are those of the first
+        data = split_fold(data, 0, folds, experiment.seed).data
     parities = []
     with experiment.file.precision():
         model = experiment.model(encoding)

@@ -277,8 +277,10 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
             except InputError as error:
                 raise InputError(f"{file.location(f'algorithms.{label}')}: privacy.secure_sums: {label}: "
                                  f"{error}") from error
-    if experiment.folds > 1 and (experiment.privacy is not None or len(experiment.seeds) > 1):
-        other = "secure sums, which hide the scores of the sites" if experiment.privacy is not None else "several seeds"
+    others = {"secure sums, which hide the scores of the sites": experiment.privacy is not None,
+              "several seeds": len(experiment.seeds) > 1, "a search": "search" in file.bound.parts}
+    if experiment.folds > 1 and any(others.values()):
+        other = next(name for name, has_it in others.items() if has_it)
         raise InputError(f"{file.location('folds')}: folds: {experiment.folds}: in a federation folds do not go with "
                          f"{other}: set folds: 1")
     if experiment.has_weights and len(experiment.seeds) > 1:

@@ -30,8 +30,8 @@ from resolvent.problem.solvers import LocalSolver, Shuffled
 from resolvent.problem.solvers.solver import MinibatchSolver
 
 __all__ = ["LIMITS", "MAX_EPSILON", "NO_LIMITS", "PROFILES", "Asked", "Limit", "Limits", "Usage", "check_parts",
-           "limits_of_weights", "one_split_note", "read_refusal", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
-           "scored_splits"]
+           "limits_of_weights", "one_split_note", "read_refusal", "reasons_to_refuse", "refusal_of_limits",
+           "rows_of_update", "scored_splits"]
 
 MAX_EPSILON = 10.0
 """With a larger privacy loss of a training row, an update counts as one without noise."""

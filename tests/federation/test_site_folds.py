@@ -1,0 +1,108 @@
+"""Folds between sites: what a site answers, when it refuses them, and that nobody else chooses their rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from federation.harness import EXPERIMENT, SOLVER, Consortium, limits, sent
+from resolvent.comparisons.runs.record import read_record
+from resolvent.errors import InputError
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS
+from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.table import FoldOfTable, read_site_table
+
+WIDE = limits(max_leverage=None, max_parameters_per_row=None)
+
+
+def consortium_with(folder, of_aachen, text="folds: 3\n"):
+    return Consortium(folder, {"aachen": {"limits": of_aachen}, "berlin": {"limits": WIDE}}, text=EXPERIMENT + text)
+
+
+@pytest.mark.when_changed
+def test_a_site_answers_once_for_a_method_about_all_of_its_rows(tmp_path):
+    """The rounds of folds have no scores; the judgement has all rows, and counts as one score of each method."""
+    consortium = consortium_with(tmp_path, WIDE)
+    assert consortium.serve() == {"status": "complete"}
+    lead = read_record(tmp_path / "out")
+    assert (lead.folds, [site.test_rows for site in lead.judged.values()]) == (3, [30, 40])
+    assert lead.federation is not None
+    assert len([*Journal(tmp_path / "aachen" / JOURNAL).of("scores")]) == 2  # two methods
+    assert not [entry for entry in sent(tmp_path / "aachen") if entry.get("kind") == "scores"]
+    metrics = consortium.metrics()
+    scores = metrics[(metrics["split"] == "test") & (metrics["metric"] == lead.score)]
+    assert len(scores) == 4  # a number for each site and method
+    assert {*metrics["fold"]} == {0, 1, 2}
+
+
+@pytest.mark.when_changed
+@pytest.mark.parametrize(("of_aachen", "folds", "reason"), [
+    (limits(), 3, "leverage"), (limits(max_leverage=0.45, max_parameters_per_row=None), 3, "leverage"),
+    (replace(WIDE, min_cell=3), 15, "folds")])
+def test_a_site_that_refuses_folds_has_one_split_with_the_reason(of_aachen, folds, reason, tmp_path):
+    """The answers in folds have three times the columns, which 30 rows do not bear; or a fold has two rows, fewer than
+    min_cell. The methods are run on one split at all sites."""
+    consortium = consortium_with(tmp_path, of_aachen, f"folds: {folds}\n")
+    assert consortium.serve() == {"status": "complete"}
+    lead = read_record(tmp_path / "out")
+    (note,) = [line for line in lead.data.notes if "one split instead of folds" in line]
+    assert note.partition(": ")[2].startswith("aachen: refused")
+    assert reason in note
+    assert lead.folds == read_record(tmp_path / "berlin" / "mine-1").folds == 1
+    assert [site.test_rows for site in lead.judged.values()] == [9, 12]
+    assert any("one split instead of folds" in line for line in read_record(tmp_path / "aachen" / "mine-1").data.notes)
+
+
+def rows_of_folds(consortium, folds, **changes):
+    """[folds, rows] the ages of the rows that train in each fold of a site, in the order of the file."""
+    text = consortium.experiment.text
+    settings = replace(experiment_from_text(text, "mine").table, **changes)
+    tables = [read_site_table(consortium.files["aachen"], settings, "aachen", 0, folder=consortium.folder / VERSIONS,
+                              fold=FoldOfTable(number, folds, 0)) for number in range(folds)]
+    return tables, [{*table._frame["age"].iloc[table._train]} for table in tables]
+
+
+def test_folds_follow_from_the_secret_of_the_site(tmp_path):
+    """Not from the seed, the label or the order of the rows; another number of folds, and a changed table, get none."""
+    consortium = consortium_with(tmp_path, WIDE)
+    tables, trained = rows_of_folds(consortium, 3)
+    first = [rows["train"] + rows["validation"] for rows in (table.row_counts for table in tables)]
+    tested = [table.numbers[start:][~table.is_repeated[start:]] for start, table in zip(first, tables, strict=True)]
+    assert sorted(np.concatenate(tested)) == [*range(30)]
+    frame = consortium.frame[consortium.frame["site"] == "aachen"].drop(columns="site")
+    path = tmp_path / "aachen.csv"
+    frame.iloc[::-1].to_csv(path, index=False)
+    assert rows_of_folds(consortium, 3, label="ward", features=["age"])[1] == trained
+    with pytest.raises(Refusal, match="answered about this table in 3 folds"):
+        rows_of_folds(consortium, 2)
+    frame.iloc[4:].to_csv(path, index=False)
+    with pytest.raises(Refusal, match="rows of an earlier version"):
+        rows_of_folds(consortium, 3)
+    other = consortium_with(tmp_path / "other" if (tmp_path / "other").mkdir() is None else tmp_path, WIDE)
+    assert rows_of_folds(other, 3)[1] != trained
+
+
+@pytest.mark.when_changed
+def test_epsilon_adds_up_over_folds(tmp_path):
+    """The run of every fold is counted, as if all of its rows were in all of them."""
+    private = "{name: DPSGD, learning_rate: 0.1, batch_size: 10, steps: 2, noise_multiplier: 4.0}"
+    pytest.importorskip("dp_accounting")
+    text, spent = EXPERIMENT.replace("alone: local, ", "").replace(SOLVER, private), []
+    for folds in (1, 3):
+        folder = tmp_path / str(folds)
+        folder.mkdir()
+        consortium = Consortium(folder, {"aachen": {"limits": WIDE}, "berlin": {"limits": WIDE}},
+                                text=f"{text}folds: {folds}\n")
+        assert consortium.serve() == {"status": "complete"}
+        spent.append(sum(entry["epsilon"] for entry in Journal(folder / "aachen" / JOURNAL).of("epsilon")))
+    assert spent[1] > 2 * spent[0] > 0
+
+
+@pytest.mark.parametrize(("text", "reason"), [("folds: 3\nseeds: 2\n", "several seeds"),
+                                              ("folds: 3\nprivacy: {secure_sums: true}\n", "secure sums")])
+def test_folds_that_do_not_go_with_other_settings_are_refused_at_the_file(text, reason, tmp_path):
+    with pytest.raises(InputError, match=f"folds: 3: in a federation folds do not go with {reason}"):
+        consortium_with(tmp_path, NO_LIMITS, text)
