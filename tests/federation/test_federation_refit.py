@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import nightly
 from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, FakeSession, lead_note, limits
 from resolvent import load
+from resolvent.cli.refit import refit as refit_command
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
 from resolvent.comparisons.runs.record import read_record
@@ -165,3 +167,8 @@ def test_the_command_of_the_lead_continues_where_it_was_killed(consortium, monke
 
 def load_models(run):
     return next(iter(RefitFolder(run).models.values()))
+
+
+def test_a_lead_cannot_order_a_site_to_use_a_model():
+    with pytest.raises(InputError, match="--anyway: with a kit the sites train again, and each decides"):
+        refit_command(Path("runs/mine"), Path("kits/lead"), anyway=True)

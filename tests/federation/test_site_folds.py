@@ -1,17 +1,22 @@
 """Folds between sites: what a site answers, when it refuses them, and that nobody else chooses their rows."""
 
+import shutil
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT, SOLVER, Consortium, limits, sent
+from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, answer_of, limits, read_request, sent
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
-from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.site import table as site_table
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.table import FoldOfTable, read_site_table
 
@@ -106,3 +111,86 @@ def test_epsilon_adds_up_over_folds(tmp_path):
 def test_folds_that_do_not_go_with_other_settings_are_refused_at_the_file(text, reason, tmp_path):
     with pytest.raises(InputError, match=f"folds: 3: in a federation folds do not go with {reason}"):
         consortium_with(tmp_path, NO_LIMITS, text)
+
+
+class Reports(InProcess):
+    """A curious server, which keeps what the sites say about their tables."""
+
+    kept: ClassVar[dict] = {}
+
+    def broadcast(self, messages, **times):
+        replies = super().broadcast(messages, **times)
+        for name, message in messages.items():
+            request = read_request(bytes(message))
+            if request is not None and request["kind"] == "describe":
+                self.kept[request["run"], name] = answer_of(replies[name])
+        return replies
+
+
+@pytest.mark.when_changed
+def test_as_many_folds_as_rows_give_no_row(tmp_path, monkeypatch):
+    """Each fold trains on all rows but one: their sums of a column are the rows, by a linear system."""
+    for name, rules in {"without": False, "with": True}.items():
+        (tmp_path / name).mkdir()
+        consortium = consortium_with(tmp_path / name, WIDE if rules else NO_LIMITS, "folds: 30\n")
+        consortium.files = {site: replace(file, validation=0.0) for site, file in consortium.files.items()}
+        consortium.serve(transport=Reports)
+        folds = Reports.kept["mine-1", "aachen"]["folds"]
+        if rules:
+            assert folds == []
+            continue
+        columns = [next(column for column in fold["columns"] if column["name"] == "age") for fold in folds]
+        sums = np.array([column["count"] * column["mean"] for column in columns])
+        ages = consortium.frame["age"][consortium.frame["site"] == "aachen"]
+        np.testing.assert_allclose(np.sort(sums.sum() / 29 - sums), np.sort(ages), rtol=1e-9)
+
+
+@pytest.mark.when_changed
+def test_two_labels_in_folds_do_not_differ_by_a_patient(tmp_path, monkeypatch):
+    """The counts of the classes in the folds differ where the patient trains: not in the fold that tests her."""
+    for name in ("without", "with"):
+        (tmp_path / name).mkdir()
+        consortium = consortium_with(tmp_path / name, WIDE)
+        path = tmp_path / name / "aachen.csv"
+        frame = pd.read_csv(path)
+        frame["other"] = [*frame["ill"][:4], "no" if frame["ill"][4] == "yes" else "yes", *frame["ill"][5:]]
+        for site in SITES:
+            other = pd.read_csv(consortium.files[site].table)
+            (frame if site == "aachen" else other.assign(other=other["ill"])).to_csv(
+                consortium.files[site].table, index=False)
+        if name == "without":
+            monkeypatch.setattr(site_table, "check_label", lambda *arguments: None)
+        for label in ("ill", "other"):
+            file = tmp_path / name / f"{label}.yaml"
+            file.write_text(EXPERIMENT.replace("label: ill", f"label: {label}, features: [age, ward]") + "folds: 3\n")
+            consortium.experiment = experiment_of_file(str(file))
+            job = consortium.job(run=label)
+            outcome = consortium.serve(job, transport=Reports, results=label)
+        if name == "with":
+            assert outcome["status"] == "refused"
+            continue
+        monkeypatch.undo()
+        counts = [[fold["labels"][0]["classes"]["yes"] for fold in Reports.kept[label, "aachen"]["folds"]]
+                  for label in ("ill", "other")]
+        changes = np.subtract(*counts)
+        assert {*np.abs(changes).tolist()} == {0, 1}  # the label of the patient, and the fold that tests her
+
+
+@pytest.mark.when_changed
+def test_folds_beside_one_split_do_not_come_near_a_row(tmp_path):
+    """One plan on one split and one in folds: their training rows overlap in small groups, which the guard sees."""
+    leverages = {}
+    for name, largest in {"without": 1.0, "with": 0.5}.items():
+        (tmp_path / name).mkdir()
+        consortium = consortium_with(tmp_path / name, limits(max_leverage=largest, max_parameters_per_row=None))
+        in_folds, one_split = consortium.experiment, tmp_path / name / "split.yaml"
+        one_split.write_text(EXPERIMENT)
+        for run, experiment in (("split", experiment_of_file(str(one_split))), ("folds", in_folds)):
+            consortium.experiment = experiment
+            job = consortium.job(run=run)
+            assert consortium.serve(job, results=run) == {"status": "complete"}
+            shutil.rmtree(tmp_path / name / "server")
+        assert read_record(tmp_path / name / "folds").folds == (3 if name == "without" else 1)
+        counted = Journal(tmp_path / name / "aachen" / JOURNAL).of("columns")
+        leverages[name] = max(entry["leverage"] for entry in counted)
+    assert leverages["with"] <= 0.5 < leverages["without"]

@@ -37,13 +37,18 @@ def refit(
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
         rounds: number of rounds; default: for each method the number with the best validation score in the run.
         anyway: also write models that were worse on a site's test rows than the predictions that need no training;
-            with --method every site uses this method, also where it was advised to train alone.
+            with --method every site uses this method, also where it was advised to train alone. Not with a kit: a site
+            of a federation decides which of its models it uses.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.refit import refit_run
     from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, RefitFolder, provenance
     from resolvent.comparisons.runs.record import read_record
+    from resolvent.errors import InputError
 
+    if kit is not None and anyway:
+        raise InputError("--anyway: with a kit the sites train again, and each decides by its own record which of the "
+                         "models it uses: leave it out. All models are written, and a site names one with --method")
     if kit is not None:
         plan = _refit_federation(run, method, rounds, kit)
     else:
