@@ -62,6 +62,10 @@ def kits(consortium: ConsortiumFile) -> None:
         terminal.print_path(name, kit)
         if name in commands:
             terminal.print_line(f"    {commands[name].replace('{}', str(kit))}")
+    if plan.engine == "flower":
+        from resolvent.federation.engines.flower.kits import APP
+
+        terminal.print_path("App that resolvent lead start gives to flwr run", folder / plan.lead / APP)
     if not made:
         terminal.print_line(f"all participants of {consortium} have a kit in {folder}")
     terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")

@@ -17,6 +17,7 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.engines.processes import free_port
 
 DOOR_FILE = "door.json"  # in a kit
+_CLOSE_SECONDS = 5.0
 
 
 def has_door(kit: Path) -> bool:
@@ -62,7 +63,7 @@ class Door:
         self._is_closed = True
         with contextlib.suppress(OSError):
             socket.create_connection(self._address).close()  # the thread waits for a connection
-        self._thread.join()
+        self._thread.join(_CLOSE_SECONDS)  # a program that has connected and says nothing can hold it
         self._listener.close()
         self.close_unused()
 
