@@ -186,6 +186,65 @@ def test_hazards_that_are_not_proportional_are_found():
     assert rv.regress(frame, "Surv(days, died) ~ treated", party="site").proportional_hazards().loc["all", "p"] < 1e-6
 
 
+EDGES = [10, 20, 40, 80]
+
+
+def coarse(frame):
+    """Times as intervals, each of which ends with its edge; the last one has no end."""
+    return frame.assign(days=np.searchsorted(EDGES, frame["days"]) + 1.0)
+
+
+def test_one_baseline_for_all_sites_is_the_cox_model_of_coarse_times(patients):
+    fit = rv.regress(patients, "Surv(days, died) ~ age + dose", party="site", baseline_times=EDGES)
+    frame = coarse(patients).assign(one="one")
+    _, expected = reference(frame, strata=("one",), ties="breslow")
+    table = fit.table.loc[["age", "dose"]]
+    np.testing.assert_allclose(table["estimate"], expected.params, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(table["standard error"], expected.bse, rtol=1e-8)
+    events = np.bincount(frame["days"][frame["died"] == 1].astype(int))[1:]
+    constant = np.sum(events * np.log(events) - events)
+    assert fit.log_likelihood - constant == pytest.approx(expected.llf, rel=1e-12)
+    baseline = fit.baseline()
+    assert [*baseline["time"]] == [*EDGES, np.inf]
+    risk = np.exp(frame[["age", "dose"]].to_numpy() @ expected.params)
+    at_risk = [risk[frame["days"] >= interval].sum() for interval in range(1, 6)]
+    np.testing.assert_allclose(baseline["hazard"], np.cumsum(events / at_risk), rtol=1e-7)  # Breslow's
+    assert "one baseline for all sites, in 5 intervals of time" in fit.summary()
+    curve = fit.survival(pd.DataFrame({"age": [50], "dose": [0.5]}))
+    ratio = np.exp(50 * expected.params[0] + 0.5 * expected.params[1])
+    np.testing.assert_allclose(curve["survival"], np.exp(-baseline["hazard"] * ratio), rtol=1e-7)
+
+
+@pytest.mark.when_changed
+@parametrize("settings", [{"errors": "robust"}, {"errors": "robust", "sampling_weights": "w"},
+                          {"errors": "clustered", "cluster": "ward"}, {"frequency_weights": "f"}, {"offset": "dose"}])
+def test_one_baseline_is_that_of_one_site_with_ties_by_breslow(patients, settings):
+    """The model of a site's own baseline, which is tested above, with all rows at one site."""
+    rng = np.random.default_rng(0)
+    frame = patients.assign(w=rng.uniform(1, 3, len(patients)), f=rng.integers(1, 4, len(patients)), one="one")
+    fit = rv.regress(frame, "Surv(days, died) ~ age + dose" if "offset" not in settings else "Surv(days, died) ~ age",
+                     party="site", baseline_times=EDGES, **settings)
+    whole = rv.regress(coarse(frame), fit.model.formula, party="one", ties="breslow", **settings)
+    pd.testing.assert_frame_equal(fit.table.loc[[*whole.names]], whole.table, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("formula", "settings", "words"), [
+    ("Surv(start, days, died) ~ age", {"baseline_times": EDGES}, "takes no late entries"),
+    ("Surv(days, died) ~ age", {"baseline_times": EDGES, "strata": "ward"}, r"or write C\(\) of the column"),
+    ("Surv(days, died) ~ age", {"baseline_times": [20, 10]}, "times after zero that rise"),
+    ("dose ~ age", {"baseline_times": EDGES}, "of a Cox model")])
+def test_what_one_baseline_cannot_do_is_said(patients, formula, settings, words):
+    with pytest.raises(InputError, match=words):
+        rv.regress(patients, formula, party="site", **settings)
+
+
+@pytest.mark.when_changed
+def test_one_baseline_has_no_residuals_at_the_times_of_events(patients):
+    fit = rv.regress(patients, "Surv(days, died) ~ age + dose", party="site", baseline_times=EDGES)
+    with pytest.raises(InputError, match="without baseline_times"):
+        fit.proportional_hazards()
+
+
 @pytest.mark.parametrize(("change", "formula", "settings", "words"), [
     ({"start": 5.0}, "Surv(days, start, died) ~ age", {}, "'days' is not before 'start' in"),
     ({"start": -1.0}, "Surv(start, days, died) ~ age", {}, "'start' has 240 values that are not times from zero on"),

@@ -43,6 +43,7 @@ REGRESSIONS = {
     "cox, late entries": {"formula": "Surv(begin, weeks, died) ~ age", "strata": "sex", "ties": "breslow"},
     "cox, sampling weights": {"formula": "Surv(weeks, died) ~ age + ward", "sampling_weights": "cost",
                               "errors": "robust"},
+    "cox, one baseline": {"formula": "Surv(weeks, died) ~ age + ward", "baseline_times": [10, 30]},
     "splines": {"formula": "ill ~ cr(age, knots=[45, 55], lower_bound=20, upper_bound=80) + poly(cost, 2)"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
@@ -191,6 +192,19 @@ def test_a_site_refuses_columns_whose_sums_are_of_few_rows(tmp_path, change, for
     assert outcome["status"] == "refused"
     assert limit in outcome["message"]
     assert not messages(hospitals, "aachen", "reply")
+
+
+@pytest.mark.when_changed
+def test_a_site_refuses_an_interval_with_few_events(tmp_path):
+    """With one baseline for all sites the number of events in each interval is told."""
+    frame = table(120, more=0)
+    few = (frame["site"] == "kiel") & (frame["died"] == 1) & (frame["weeks"] <= 10)
+    frame.loc[frame.index[few][3:], "weeks"] = 11
+    settings = {"formula": "Surv(weeks, died) ~ age", "baseline_times": [10, 30]}
+    hospitals = Hospitals(tmp_path, frame, settings, is_rehearsal=False, limits=Limits())
+    assert "kiel: refused (limits): the site needs" in hospitals.serve()["message"]
+    text = "\n".join(check_site(hospitals.files["kiel"], "kiel", hospitals.file))
+    assert "the event up to 10 have 3 rows" in text or "the event up to 10 has 3 rows" in text, text
 
 
 @pytest.mark.when_changed
@@ -385,6 +399,7 @@ SECURE = {
     "clusters": ("ill ~ age + sex", {"errors": "clustered", "cluster": "weeks"}),
     "lasso": ("visits ~ age + ward + sex", {"family": "poisson", "l1": 0.01}),
     "gamma": ("cost ~ log(age) + sex", {"family": "gamma"}),
+    "cox, one baseline": ("Surv(weeks, died) ~ age + ward", {"baseline_times": [20, 40]}),
     "splines": ("cost ~ cr(age, knots=[45, 55], lower_bound=20, upper_bound=80) + poly(visits, 2)", {}),
 }
 

@@ -153,7 +153,8 @@ class Fit:
         if self.errors == "clustered":
             return self.clusters - 1
         family = self.model.family
-        has_t = family is not None and (self.model.weights == "sampling" or family.has_dispersion)
+        has_t = family is not None and self.family != "cox" and (
+            self.model.weights == "sampling" or family.has_dispersion)
         return self.degrees_of_freedom if has_t else None
 
     @property
@@ -201,13 +202,13 @@ class Fit:
         is_sampling = self.model.weights == "sampling"
         inverse = directions_of(self.sums, self.count, np.asarray(self.sums.hessian)).inverse
         if self.errors != "clustered":
-            is_hc1 = self.errors in ("robust", "HC1") and self.model.family is not None
+            is_hc1 = self.errors in ("robust", "HC1") and self.family != "cox"
             factor = n / (n - 1 if is_sampling else self.degrees_of_freedom) if is_hc1 else 1.0
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
         if clusters < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
         factor = 1.0
-        if self.model.family is not None:
+        if self.family != "cox":
             factor = clusters / (clusters - 1) * (1.0 if is_sampling else (n - 1) / self.degrees_of_freedom)
         return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
 

@@ -23,6 +23,8 @@ Clock: TypeAlias = Literal["km", "rank", "identity", "log"]
 def baseline(fit: Fit) -> "pd.DataFrame":
     r"""The baseline hazard of each site and stratum, of a row whose columns and offset are zero, by Breslow.
 
+    With ``baseline_times`` it is that of all sites, at the ends of the intervals, from the estimates.
+
     .. math:: H(t) = \sum_{t_i \le t} \frac{w_i}{\sum_{j \in R_i} w_j e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
 
     Returns:
@@ -30,6 +32,10 @@ def baseline(fit: Fit) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    if times := fit.model.baseline_times:
+        hazard = np.cumsum(np.exp(fit.estimates[-len(times) - 1:]))
+        return pd.DataFrame({"site": "all", "stratum": "", "time": [*times, np.inf], "hazard": hazard,
+                             "survival": np.exp(-hazard)})
     rows, tables = _rows_of_cox(fit), []
     names = np.repeat("", len(rows.y)).astype(object) if rows.strata is None else rows.levels[str(fit.model.strata)]
     sites = np.repeat(np.array(fit.model.sites, object), rows.sizes)
@@ -107,6 +113,9 @@ def proportional_hazards(fit: Fit, clock: Clock = "km") -> "pd.DataFrame":
 
 
 def _rows_of_cox(fit: Fit) -> RegressionRows:
+    if fit.model.baseline_times:
+        raise InputError("residuals at the times of events are of a Cox model with a baseline for each site: fit "
+                         "without baseline_times")
     if fit.model.family is not None:
         raise InputError(f"a regression of the family {fit.family} has no hazards: Surv(time, event) on the left side "
                          "of the formula fits a Cox model")

@@ -94,11 +94,13 @@ class Heterogeneity:
         """A sentence for each coefficient that differs between the sites: I2 above 75 %, or p of its Q below 0.01.
 
         A site is named if the interval of its own estimate, of level 95 %, excludes zero on the other side than the
-        common estimate. Differences of the intercept are other base rates, and are left out.
+        common estimate. Differences of the intercept, thresholds and baseline are other base rates, and are left out.
         """
         sentences = []
         for j, (name, line) in enumerate(self.table.iterrows()):
-            if str(name).endswith("Intercept") or not (line["I2"] > _LARGE_SHARE or line["p"] < _SMALL_P):
+            is_base_rate = str(name).endswith("Intercept") or (
+                self.fit.model.has_baseline and name in self.fit.model.extra)
+            if is_base_rate or not (line["I2"] > _LARGE_SHARE or line["p"] < _SMALL_P):
                 continue
             own, error, common = self.sites.estimates[:, j], self.sites.errors[:, j], self.fit.estimates[j]
             with np.errstate(invalid="ignore"):

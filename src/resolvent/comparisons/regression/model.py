@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.agreement import RowsAgreement
 from resolvent.comparisons.regression.settings import RegressionSettings, Weights
 from resolvent.regression.cox import Ties
-from resolvent.regression.families import FAMILIES, Family
+from resolvent.regression.families import FAMILIES, Family, GroupedHazards
 from resolvent.tables.cells import CellRules, Code
 
 _BLOCK = 2048  # rows that are computed at a time, at most
@@ -38,6 +38,7 @@ class RegressionModel:
         strata: of a Cox model, the column of strata within the sites; None: a site is one.
         ties: of a Cox model.
         cluster: the column of clusters within the sites; None: a site is one.
+        baseline_times: of a Cox model with one baseline, the ends of its intervals but the last.
         moments: column of polynomials -> its moments over the rows of all sites.
     """
 
@@ -61,6 +62,7 @@ class RegressionModel:
     ties: Ties = "efron"
     cluster: str | None = None
     moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    baseline_times: tuple[float, ...] = ()
 
     @property
     def cells(self) -> CellRules:
@@ -69,12 +71,21 @@ class RegressionModel:
 
     @property
     def family(self) -> Family | None:
-        """The distribution of the label; None: times to an event (Cox)."""
+        """The distribution of the label; None: times to an event, with a baseline for each site."""
         if self.family_name == "cox":
-            return None
+            return GroupedHazards(len(self.baseline_times) + 1) if self.baseline_times else None
         family: type[Any] = FAMILIES[self.family_name]
         found: Family = family(len(self.classes)) if "classes" in family.__dataclass_fields__ else family()
         return found
+
+    @property
+    def codes(self) -> dict[float, str]:
+        """Number that stands for a label -> what it is; of classes and of intervals of time."""
+        if not self.baseline_times:
+            return {float(k): f"class {k} of the label" for k in range(len(self.classes))}
+        ends = [f"up to {time:g}" for time in self.baseline_times] + [f"after {self.baseline_times[-1]:g}"]
+        return {2.0 * m + k: f"{kind} {end}" for m, end in enumerate(ends) for k, kind in enumerate(("the end of "
+                "observation", "the event"))}
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -148,4 +159,5 @@ class RegressionModel:
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
                    settings.site == "fixed", None if settings.weights is None else settings.weights[0],
-                   settings.strata, settings.ties, settings.cluster, dict(agreement.moments))
+                   settings.strata, settings.ties, settings.cluster, dict(agreement.moments),
+                   tuple(settings.baseline_times or ()))

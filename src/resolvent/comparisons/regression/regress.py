@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.arguments import checked
+from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
 from resolvent.comparisons.regression.likelihoods import search
 from resolvent.comparisons.regression.model import RegressionModel
@@ -34,9 +35,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
             exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
             cluster: str | None = None, strata: str | None = None, ties: Ties = "efron",
-            reference: Mapping[str, Any] | None = None, order: Sequence[Any] | None = None,
-            site: Literal["fixed"] | None = None, tests: Sequence[str] = (), likelihood_tests: Sequence[str] = (),
-            profile: Sequence[str] = (), firth: bool = False,
+            baseline_times: Sequence[float] = (), reference: Mapping[str, Any] | None = None,
+            order: Sequence[Any] | None = None, site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
+            likelihood_tests: Sequence[str] = (), profile: Sequence[str] = (), firth: bool = False,
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
@@ -73,6 +74,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             ``errors="clustered"``; default: a site is a cluster. The same value at two sites is two clusters.
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
+        baseline_times: of a Cox model, the ends of intervals of time in which all sites have the same baseline hazard,
+            such as ``[90, 180, 365]``; the last interval has no end. It is the Cox model of times that are coarsened to
+            the intervals, with ties by Breslow. Default: each site has a baseline of its own.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
         order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
@@ -96,7 +100,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
         frequency_weights=frequency_weights, sampling_weights=sampling_weights, cluster=cluster, strata=strata,
-        ties=ties, site=site,
+        ties=ties, baseline_times=tuple(map(float, baseline_times)) or None, site=site,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
         order=None if order is None else tuple(map(text_of_value, order)), tests=tuple(tests) or None,
         likelihood_tests=tuple(likelihood_tests) or None, profile=tuple(profile) or None, firth=firth)
@@ -121,6 +125,12 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
 def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     """Refuse a model that the rows cannot determine, and hypotheses about coefficients that it does not have."""
     rows, parameters = sum(model.site_rows), len(model.names) + model.kept
+    if settings.baseline_times is not None:
+        if model.family_name != "cox":
+            raise InputError("baseline_times are of a Cox model, whose label is Surv(time, event): leave them out")
+        if parse_formula(settings.formula).response.entry is not None:
+            raise InputError("one baseline for all sites takes no late entries: write Surv(time, event), or leave "
+                             "baseline_times out, so that each site has a baseline of its own")
     if model.keeps_intercepts and model.family is None:
         raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
     if settings.order is not None and model.family_name != "ordinal":

@@ -144,6 +144,8 @@ class Regression(Fit):
     def baseline(self) -> "pd.DataFrame":
         r"""Of a Cox model, the baseline hazard of each site and stratum, where all rows are in one table.
 
+        With ``baseline_times`` it is one of all sites, at the ends of the intervals, and needs no rows.
+
         It is that of a row whose columns and offset are zero, by Breslow: H(t) is the sum over the events up to t of
         1 / sum of exp(x_j'beta) over the rows at risk.
 

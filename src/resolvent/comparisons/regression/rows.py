@@ -200,6 +200,8 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
         entry = times_of(frame, formula.response)[1]
+        if model.baseline_times:  # an interval ends with its last time
+            y, event = 2.0 * np.searchsorted(model.baseline_times, y) + event, None
     of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
     if settings.strata is not None:
         of_rows[settings.strata] = np.asarray(level_names(frame[settings.strata]), object)

@@ -1,7 +1,9 @@
 """The settings of a regression, as a call, a command or a file states them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from resolvent.errors import InputError, alternatives, check_range, quote
@@ -36,6 +38,8 @@ class RegressionSettings:
             ``errors="clustered"``; default: a site is a cluster.
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
+        baseline_times: of a Cox model, the ends of intervals of time in which all sites have the same baseline hazard,
+            such as ``[90, 180, 365]``; the last interval has no end. Default: each site has a baseline of its own.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         order: with ``family: ordinal``, the classes of the label from the lowest; default: they are numbers.
         site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
@@ -65,6 +69,7 @@ class RegressionSettings:
     cluster: str | None = None
     strata: str | None = None
     ties: Ties = "efron"
+    baseline_times: tuple[float, ...] | None = None
     reference: dict[str, Code] | None = None
     order: tuple[str, ...] | None = None
     site: Literal["fixed"] | None = None
@@ -84,6 +89,11 @@ class RegressionSettings:
             if value not in get_args(kinds) and not (name == "site" and value is None):
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
 
+        if self.baseline_times is not None:
+            check_baseline_times(self.baseline_times)
+            if self.strata is not None or self.site is not None:
+                raise InputError("baseline_times are of one baseline hazard for all rows, and strata and site are of "
+                                 "several: leave one of them out, or write C() of the column in the formula")
         if self.frequency_weights is not None and self.sampling_weights is not None:
             raise InputError("frequency_weights and sampling_weights mean different things: set one of them")
         if self.cluster is not None and self.errors != "clustered":
@@ -127,6 +137,13 @@ class RegressionSettings:
     def has_penalty(self) -> bool:
         """Whether the coefficients are shrunk, so that there are no standard errors."""
         return bool(self.l1 or self.l2)
+
+
+def check_baseline_times(times: tuple[float, ...]) -> None:
+    """Refuse ends of intervals that are not rising times."""
+    if not all(low < high < math.inf for low, high in pairwise((0, *times))) or not times:
+        raise InputError(f"baseline_times={list(times)} must be times after zero that rise: write such as "
+                         "[90, 180, 365]")
 
 
 def check_errors_of_weights(errors: Errors, weights: Weights | None) -> None:

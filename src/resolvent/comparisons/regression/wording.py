@@ -29,12 +29,14 @@ def facts_in_words(fit: "Fit") -> list[str]:
     strata = "" if model.strata is None else f" and {model.strata}"
     family = f"family {fit.family}" if model.family is not None else (
         f"Cox regression, stratified by site{strata}, ties by {model.ties.capitalize()}")
+    if model.baseline_times:
+        family = f"Cox regression with one baseline for all sites, in {len(model.baseline_times) + 1} intervals of time"
     if model.keeps_intercepts:
         family += ", with an intercept of its own for each site"
     weights = {None: "", "sampling": ", with sampling weights",
                "frequency": f", which stand for {fit.observations:.0f}"}[model.weights]
     sentences = [f"{fit.count} rows of {len(model.sites)} sites{weights}; {family}; fitted in {fit.rounds} rounds."]
-    if model.family is None:
+    if model.family_name == "cox":
         sentences.append(f"{count_of(model.counts[1], 'event')}, coded {quote(model.event)}.")
     if model.family_name == "ordinal":
         sentences.append(f"The odds are those of a higher class, in the order {', '.join(map(quote, model.classes))}.")

@@ -150,7 +150,9 @@ class RegressionGuard:
             elif 0 in values and len(values) > 2:
                 marks |= {f"{quote(name)} = 0": x[:, j] == 0, f"{quote(name)} other than 0": x[:, j] != 0}
         if self.rows.model.counts:
-            marks |= {f"class {value:g} of the label": label == value for value in np.unique(label)}
+            names = self.rows.model.codes
+            marks |= {names.get(value, f"class {value:g} of the label"): label == value
+                      for value in map(float, np.unique(label))}
         return [*marks], np.stack([mark.astype(float) for mark in marks.values()], axis=1)
 
 

@@ -148,7 +148,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
         The response is indicators of the classes, whether the event occurred, or a number. The times of a Cox model
         are in no sum.
         """
-        response, classes = self._formula.response.columns[-1], np.arange(len(rows.model.classes))
+        response, classes = self._formula.response.columns[-1], np.array([*rows.model.codes])
         of_rows: dict[str, NDArray[Any]] = {name: rows.x[:, j] for j, name in enumerate(rows.model.columns)}
         of_rows[response] = (rows.event if rows.event is not None else rows.y[:, None] == classes if len(classes)
                              else rows.y)
