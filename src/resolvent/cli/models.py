@@ -1,6 +1,8 @@
 """``resolvent model``: trained models on rows: predict, evaluate, calibrate, explain and refit."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,6 +123,21 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     terminal.print_path(f"Predictions for {count - incomplete} rows", out)
 
 
+def _evaluate_regression(folder: Path, rows: str, changes: tuple[tuple[str, ...], ...], format: str) -> None:
+    from resolvent.cli import terminal
+    from resolvent.comparisons.regression.validation import in_words, validate_file
+    from resolvent.tables.text_formats import TextFormat
+
+    text = chosen(changes, {**TEXT_SETTINGS, "party": str, "min_cell": int})
+    party, smallest = text.pop("party", None), text.pop("min_cell", 5)
+    table = validate_file(folder, rows, TextFormat(**text), party=party, smallest=smallest)
+    if format == "json":
+        print_json(loads(table.to_json(orient="index", double_precision=15)))
+    else:
+        terminal.print_line("Of a model that fits, the intercept is 0 and the slope 1; standard errors in parentheses.")
+        sys.stdout.write(in_words(table) + "\n")
+
+
 def evaluate(
     run: Run,
     rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
@@ -131,16 +148,17 @@ def evaluate(
     set: Changes = (),
     format: Format = "text",
 ) -> None:
-    """Evaluate a trained model on new rows whose labels are known; prints each score with its interval.
+    """Evaluate a trained model or a regression on new rows whose labels are known.
 
     resolvent model evaluate runs/mine later.csv --site Essen
     resolvent model evaluate runs/mine later.csv --metrics roc_auc brier_score
+    resolvent model evaluate regression later.csv --set party=hospital
 
     The rows need the column of the label. An interval (level 95 %) is Wilson's for an accuracy, with DeLong's variance
-    for roc_auc, and otherwise by resampled rows.
+    for roc_auc, and otherwise by resampled rows. Of a regression, each site's calibration and concordance are printed.
 
     Args:
-        run: a run folder, or a folder that Result.save wrote.
+        run: a run folder, a folder that Result.save wrote, or the folder of a regression.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table and the label.
         method: a method of the run; default: the one that the site is advised to use.
         site: the party whose personal model is evaluated; default: the shared model.
@@ -149,12 +167,21 @@ def evaluate(
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; refit=false: the model of the
             training rows, also after `resolvent model refit`; calibration=false: without the calibration and the
             threshold of `resolvent model calibrate`; class_weight=balanced, or such as 'class_weight={ill: 5, well:
-            1}': weights of the classes in the loss (scores and metrics count every row once).
+            1}': weights of the classes in the loss (scores and metrics count every row once); for a regression also
+            party=hospital, the column of the site, and min_cell=5, the fewest rows or events that are told.
         format: text or json.
     """
     from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.evaluations import evaluate_file
+    from resolvent.errors import InputError
     from resolvent.tables.text_formats import TextFormat
+
+    if _is_regression(run):
+        if method is not None or site is not None or metrics:
+            raise InputError(f"{run} is a regression, which has calibration and concordance at each site: leave "
+                             "--method, --site and --metrics out")
+        _evaluate_regression(run, rows, set, format)
+        return
 
     text = chosen(set, {**TEXT_SETTINGS, **_MODEL_SETTINGS, "class_weight": str})
     class_weight, which = text.pop("class_weight", None), _which_model(text)
