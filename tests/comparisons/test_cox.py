@@ -217,11 +217,12 @@ def test_one_baseline_for_all_sites_is_the_cox_model_of_coarse_times(patients):
 
 @pytest.mark.when_changed
 @parametrize("settings", [{"errors": "robust"}, {"errors": "robust", "sampling_weights": "w"},
-                          {"errors": "clustered", "cluster": "ward"}, {"frequency_weights": "f"}, {"offset": "dose"}])
+                          {"errors": "clustered", "cluster": "group"}, {"frequency_weights": "f"}, {"offset": "dose"}])
 def test_one_baseline_is_that_of_one_site_with_ties_by_breslow(patients, settings):
     """The model of a site's own baseline, which is tested above, with all rows at one site."""
     rng = np.random.default_rng(0)
-    frame = patients.assign(w=rng.uniform(1, 3, len(patients)), f=rng.integers(1, 4, len(patients)), one="one")
+    frame = patients.assign(w=rng.uniform(1, 3, len(patients)), f=rng.integers(1, 4, len(patients)), one="one",
+                            group=patients["site"] + patients["ward"])
     fit = rv.regress(frame, "Surv(days, died) ~ age + dose" if "offset" not in settings else "Surv(days, died) ~ age",
                      party="site", baseline_times=EDGES, **settings)
     whole = rv.regress(coarse(frame), fit.model.formula, party="one", ties="breslow", **settings)

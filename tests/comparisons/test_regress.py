@@ -196,6 +196,10 @@ def test_a_random_intercept_takes_no_weights(patients):
     fit = rv.regress(frame, f"y ~ {FORMULA}", party="site", frequency_weights="count")
     with pytest.raises(InputError, match="a random intercept takes no weights"):
         fit.heterogeneity().random_intercept()
+    for formula, settings, words in (("y ~ age - 1", {}, "needs an intercept"), ("y ~ age", {"l2": 1.0}, "without a"),
+                                     ("Surv(years, y) ~ age", {}, "baseline hazards instead")):
+        with pytest.raises(InputError, match=words):
+            rv.regress(patients, formula, party="site", site="random", **settings)
 
 
 @pytest.mark.when_changed
@@ -381,12 +385,15 @@ def test_random_intercept_of_normal_labels_is_the_mixed_model(patients):
     rng = np.random.default_rng(3)
     frame = patients.assign(site=rng.integers(0, 12, len(patients)))
     frame["score"] += rng.normal(0, 0.7, 12)[frame["site"]]
-    fit = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
+    common = rv.regress(frame, "score ~ age", party="site", site="random")
+    fit = common.random
     mixed = smf.mixedlm("score ~ age", frame, groups=frame["site"]).fit(reml=False, method="powell")
     np.testing.assert_allclose(fit.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
     np.testing.assert_allclose(fit.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
     np.testing.assert_allclose(fit.log_likelihood, mixed.llf, rtol=1e-8)
     assert fit.p < 0.01
+    assert f"a standard deviation of {fit.tau:.4f}"[:-1] in common.summary()
+    assert common.facts()["random_intercept"]["tau"] == fit.tau
 
 
 @pytest.mark.when_changed

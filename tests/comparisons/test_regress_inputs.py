@@ -35,7 +35,7 @@ def visits():
 
 @pytest.mark.parametrize(("formula", "found", "advice"), [
     ("y ~ I(age^2)", "'^'", "I(age**2)"), ("y ~ (age + sex)^2", "'^'", "write **"),
-    ("y ~ x + (1 | site)", "'|'", "random_intercept()"),
+    ("y ~ x + (1 | site)", "'|'", "site: random"),
     ("y ~ .", "'.'", "name the columns"), ("y ~ offset(risk) + x", "'offset()'", "--set regression.offset=risk"),
     ("y ~ offset(log(years))", "'offset()'", "exposure: years"), ("y ~ C(ward, Sum)", "'C(ward,'", "{ward: B}"),
     ("y ~ as.numeric(x)", "'as.numeric()'", "the column alone"), ("y ~ factor(ward)", "'factor()'", "write C(ward)"),

@@ -118,11 +118,11 @@ def test_the_command_prints_a_line_for_each_site(visits, later, tmp_path, call):
     rv.regress(visits, "ill ~ age + dose", party="hospital").save(tmp_path / "regression")
     later.to_csv(tmp_path / "later.csv", index=False)
     shown = call("model", "evaluate", "regression", "later.csv", "--set", "party=hospital", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert [line.split()[0] for line in shown.stdout.splitlines()[-5:]] == ["site", "Bonn", "Essen", "Ulm", "all"]
+    assert shown.code == 0, shown.err
+    assert [line.split()[0] for line in shown.out.splitlines()[-5:]] == ["site", "Bonn", "Essen", "Ulm", "all"]
     record = json.loads(call("model", "evaluate", "regression", "later.csv", "--set", "party=hospital", "--format",
-                             "json", cwd=tmp_path).stdout)
+                             "json", cwd=tmp_path).out)
     table = validate(rv.regress(visits, "ill ~ age + dose", party="hospital").predictor, later, party="hospital")
     assert record["Ulm"]["slope"] == pytest.approx(table.loc["Ulm", "slope"], rel=1e-9)
     refused = call("model", "evaluate", "regression", "later.csv", "--site", "Ulm", cwd=tmp_path)
-    assert "calibration and concordance at each site" in refused.stderr
+    assert "calibration and concordance at each site" in refused.err

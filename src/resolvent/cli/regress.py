@@ -45,10 +45,10 @@ def regress(
             zero_inflated_poisson, negative_binomial, gamma or cox; default: from the label, where it is certain.
         set: other settings, which docs/regression.md explains: regression.errors=robust or clustered; level, l1, l2;
             the columns offset, exposure, frequency_weights, sampling_weights and cluster; reference.ward=A for a base
-            level; order=[low,high] of an ordinal label; site=fixed for an intercept of each site's own;
-            tests=[C(ward)], likelihood_tests=[C(ward)], profile=[age], firth=true; data.separator, data.decimal and
-            data.encoding of a text file; data.missing=[?,-999] for cells without a value, data.text=[icd] for columns
-            that are categories.
+            level; order=[low,high] of an ordinal label; site=fixed or random for the sites' intercepts;
+            baseline_times=[90,365]; tests=[C(ward)], likelihood_tests=[C(ward)], profile=[age], firth=true;
+            data.separator, data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells without a
+            value, data.text=[icd] for columns that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.

@@ -28,6 +28,8 @@ from resolvent.regression.objective import FitSums, log_determinant
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit
+
 
 class Likelihoods(NamedTuple):
     """What the rounds under constraints have found.
@@ -62,6 +64,7 @@ class Fit:
         profile: the coefficients whose interval is that of the profile likelihood.
         likelihoods: what the rounds for these have found.
         firth: whether the likelihood has Firth's penalty.
+        random: the same regression with a random intercept for each site, if it was asked for.
     """
 
     model: RegressionModel
@@ -79,6 +82,7 @@ class Fit:
     profile: tuple[str, ...] = ()
     likelihoods: Likelihoods | None = None
     firth: bool = False
+    random: "RandomInterceptFit | None" = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
@@ -287,7 +291,8 @@ class Fit:
         return {"formula": self.model.formula, "family": self.family, "rows": self.count, **weights,
                 "sites": len(self.model.sites), "rounds": self.rounds, "converged": self.has_converged,
                 "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
-                **(likelihood if self.has_likelihood else {}), "findings": list(self.findings)}
+                **(likelihood if self.has_likelihood else {}), "findings": list(self.findings),
+                **({} if self.random is None else {"random_intercept": self.random.facts()})}
 
 
 def rows_of(fit: Fit) -> RegressionRows:

@@ -41,7 +41,8 @@ _NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.Unary
           ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
 _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to write here
     r"\^": "write ** for a power: I(age**2), or (a + b)**2 for the products of columns",
-    r"\|": "leave the bar out: fit.heterogeneity().random_intercept() fits a random intercept for each site",
+    r"\|": "leave the bar out: site='random' in Python, site: random in a file, or --set regression.site=random fits a "
+    "random intercept for each site",
     r"(?<![\w.])\.(?![\w.])": "name the columns, such as ill ~ age + ward: there is no . for all of them",
     r"\boffset\s*\(": "name the column in a setting: offset='risk' in Python, offset: risk in a file, or "
     "--set regression.offset=risk; for offset(log(years)) set exposure: years",

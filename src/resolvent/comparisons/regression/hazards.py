@@ -32,9 +32,9 @@ def baseline(fit: Fit) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    if times := fit.model.baseline_times:
-        hazard = np.cumsum(np.exp(fit.estimates[-len(times) - 1:]))
-        return pd.DataFrame({"site": "all", "stratum": "", "time": [*times, np.inf], "hazard": hazard,
+    if ends := fit.model.baseline_times:
+        hazard = np.cumsum(np.exp(fit.estimates[-len(ends) - 1:]))
+        return pd.DataFrame({"site": "all", "stratum": "", "time": [*ends, np.inf], "hazard": hazard,
                              "survival": np.exp(-hazard)})
     rows, tables = _rows_of_cox(fit), []
     names = np.repeat("", len(rows.y)).astype(object) if rows.strata is None else rows.levels[str(fit.model.strata)]

@@ -60,7 +60,8 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
                 map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     findings = [*(differences.findings if differences is not None else ()), *fit.findings]
     write_page(path, "regression", fit=fit, findings=findings, facts=facts_in_words(fit), head=head, rows=rows,
-               tests=tests_in_words(fit), estimates=estimates, forests=forests, differences=differences, map=map_,
+               tests=[*tests_in_words(fit), *([] if fit.random is None else [fit.random.sentence])],
+               estimates=estimates, forests=forests, differences=differences, map=map_,
                sentence=_test_in_words(differences),
                table=[] if differences is None else [
                    [str(name), str(int(line["sites"])), _dash(line["Q"], ".2f"), probability(line["p"]),

@@ -1,7 +1,7 @@
 """Fits with a random intercept for each site."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.fit import Fit, rows_of
+from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.comparisons.regression.wording import number, probability
 from resolvent.errors import DivergedError, InputError
+from resolvent.math.newton import SecondOrder
+from resolvent.problem.problem import shares_by_size
 from resolvent.regression.families import Gaussian
 from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import RowRegression
@@ -48,6 +52,20 @@ class RandomInterceptFit:
     rounds: int
 
     @property
+    def sentence(self) -> str:
+        """What the sites' intercepts vary by, in words."""
+        spread = f"a standard deviation of {number(self.tau)}" if self.tau else "no standard deviation beyond chance"
+        return (f"Random intercept: the sites' intercepts have {spread}; p {probability(self.p)} of the test that it "
+                f"is zero. Log-likelihood {self.log_likelihood:.2f}, by Laplace's approximation; fitted in "
+                f"{self.rounds} rounds.")
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers as plain values."""
+        return {"tau": self.tau, "p": self.p, "log_likelihood": self.log_likelihood, "rounds": self.rounds,
+                "estimates": dict(zip(self.names, self.estimates.tolist(), strict=True)),
+                "errors": dict(zip(self.names, self.errors.tolist(), strict=True))}
+
+    @property
     def table(self) -> "pd.DataFrame":
         """A row for each parameter: estimate and standard error."""
         import pandas as pd
@@ -56,19 +74,28 @@ class RandomInterceptFit:
                             index=pd.Index(self.names, name="parameter"))
 
 
-def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
-    """Fit the regression again with a random intercept for each site, by sums."""
-    from scipy import stats
-
-    rows, model = rows_of(fit), fit.model
-    if model.family is None:
-        raise InputError("a Cox model stratified by site has a baseline hazard for each site instead of an intercept")
+def check_random_intercept(model: RegressionModel) -> None:
+    """Refuse a model that has no random intercept."""
+    family = model.family
+    if family is None or model.family_name == "cox":
+        raise InputError("a Cox model has baseline hazards instead of an intercept: leave site=random out")
     if model.weights is not None:
         raise InputError("a random intercept takes no weights: repeat the rows of a table with counts, or fit an "
                          "intercept for each site, site=fixed")
     if not model.has_intercept:
         raise InputError("a random intercept needs an intercept: leave -1 out of the formula; an ordinal label has "
-                         "thresholds instead")
+                         "thresholds instead, and site=fixed intercepts at the sites")
+    if len(model.sites) < 2:
+        raise InputError("a random intercept needs at least 2 sites: leave site=random out")
+
+
+def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
+    """Fit the regression again with a random intercept for each site, by sums."""
+    from scipy import stats
+
+    rows, model = rows_of(fit), fit.model
+    check_random_intercept(model)
+    assert model.family is not None
     with jax.enable_x64(True):
         family, start, names = model.family, np.nan_to_num(fit.estimates), model.names
         if isinstance(family, Gaussian):
@@ -84,17 +111,24 @@ def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
         if not bool(search.has_converged) and tau > _SMALL:
             raise DivergedError(f"the random intercept has not converged after {_ROUNDS} rounds: the common fit has "
                                 "coefficients that the rows cannot tell, or there are too few sites")
-        shares = rows.sizes / fit.count
-        terms = [problem.oracle(jnp.array(k)).second_order(result.server_model) for k in range(len(shares))]
-        information = fit.count * sum(share * np.asarray(s.hessian) for share, s in zip(shares, terms, strict=True))
+        value, _, hessian = _mean(problem, result.server_model)
+        information, likelihood = fit.count * np.asarray(hessian), -fit.count * float(value)
         constant = _label_part(fit.family, rows)
-        likelihood = -fit.count * float(sum(share * float(s.value) for share, s in zip(shares, terms, strict=True)))
     if tau <= _SMALL:
         information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
     covariance = np.linalg.inv(information)
     statistic = max(2 * (likelihood + constant - fit.log_likelihood), 0.0)
     return RandomInterceptFit(names, w[:len(names)], np.sqrt(np.diag(covariance))[:len(names)], tau,
                               likelihood + constant, float(stats.chi2.sf(statistic, 1)) / 2, int(search.evaluations))
+
+
+@jax.jit
+def _mean(problem: RandomIntercept, w: jax.Array) -> SecondOrder:
+    """The mean objective over all rows, with its derivatives."""
+    shares = shares_by_size(problem.sizes)
+    terms: SecondOrder = jax.lax.map(lambda k: problem.oracle(k).second_order(w), jnp.arange(len(shares)))
+    mean: SecondOrder = jax.tree.map(lambda leaf: jnp.tensordot(shares, leaf, 1), terms)
+    return mean
 
 
 def _has_ended(result: "object") -> bool:

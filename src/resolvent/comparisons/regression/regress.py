@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,10 @@ from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
 from resolvent.comparisons.regression.likelihoods import search
 from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.comparisons.regression.random_intercepts import check_random_intercept, fit_random_intercept
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
-from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings, Site
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.newton import NewtonState
@@ -36,7 +37,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
             cluster: str | None = None, strata: str | None = None, ties: Ties = "efron",
             baseline_times: Sequence[float] = (), reference: Mapping[str, Any] | None = None,
-            order: Sequence[Any] | None = None, site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
+            order: Sequence[Any] | None = None, site: Site | None = None, tests: Sequence[str] = (),
             likelihood_tests: Sequence[str] = (), profile: Sequence[str] = (), firth: bool = False,
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
@@ -79,7 +80,8 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             the intervals, with ties by Breslow. Default: each site has a baseline of its own.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
         order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
-        site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
+        site: ``fixed`` fits an intercept of its own for each site, which stays there; ``random`` adds a fit with a
+            normal intercept for each site, whose deviation is estimated: ``fit.random``. Default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
         likelihood_tests: the same by the ratio of likelihoods; see ``Regression.likelihood_test``.
         profile: coefficients whose interval is that of the profile likelihood, such as ``["age"]``.
@@ -117,6 +119,8 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
                           on_evaluation=_stop_when_converged, progress=False, name="Newton")
         means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
     fit = regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
+    if settings.site == "random":
+        fit = replace(fit, random=fit_random_intercept(fit))
     if not fit.asks_likelihoods:
         return fit
     return replace(fit, likelihoods=search(fit, fit.likelihood_tests, fit.profile, settings.rounds))
@@ -131,6 +135,10 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
         if parse_formula(settings.formula).response.entry is not None:
             raise InputError("one baseline for all sites takes no late entries: write Surv(time, event), or leave "
                              "baseline_times out, so that each site has a baseline of its own")
+    if settings.site == "random":
+        check_random_intercept(model)
+        if settings.has_penalty or settings.firth:
+            raise InputError("a random intercept is fitted without a penalty: leave l1, l2 and firth out")
     if model.keeps_intercepts and model.family is None:
         raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
     if settings.order is not None and model.family_name != "ordinal":

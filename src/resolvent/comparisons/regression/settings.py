@@ -12,6 +12,7 @@ from resolvent.tables.cells import Code, text_of_value
 
 Errors: TypeAlias = Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"]
 Weights: TypeAlias = Literal["frequency", "sampling"]
+Site: TypeAlias = Literal["fixed", "random"]
 LEVERAGE_POWERS = {"HC2": 1.0, "HC3": 2.0}  # of the weights 1/(1 - leverage) of the rows' squared scores
 FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "ordinal", "poisson", "quasi_poisson",
                                 "zero_inflated_poisson", "negative_binomial", "gamma", "cox"]
@@ -42,7 +43,8 @@ class RegressionSettings:
             such as ``[90, 180, 365]``; the last interval has no end. Default: each site has a baseline of its own.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         order: with ``family: ordinal``, the classes of the label from the lowest; default: they are numbers.
-        site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
+        site: ``fixed``: an intercept of its own for each site, which stays there; ``random``: a normal intercept for
+            each site, whose deviation is estimated, beside the common fit; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
         likelihood_tests: the same by the ratio of likelihoods, with a fit under each hypothesis.
         profile: coefficients whose interval is that of the profile likelihood, such as ``[age, "ward[T.B]"]``.
@@ -72,7 +74,7 @@ class RegressionSettings:
     baseline_times: tuple[float, ...] | None = None
     reference: dict[str, Code] | None = None
     order: tuple[str, ...] | None = None
-    site: Literal["fixed"] | None = None
+    site: Site | None = None
     tests: tuple[str, ...] | None = None
     likelihood_tests: tuple[str, ...] | None = None
     profile: tuple[str, ...] | None = None
@@ -84,7 +86,7 @@ class RegressionSettings:
         check_range("regress", "[0, inf)", l1=self.l1, l2=self.l2)
         check_range("regress", "(0, 1)", level=self.level)
         check_range("regress", "[1, inf)", rounds=self.rounds)
-        for name, kinds in (("family", FamilyName), ("errors", Errors), ("site", Literal["fixed"])):
+        for name, kinds in (("family", FamilyName), ("errors", Errors), ("site", Site)):
             value = getattr(self, name)
             if value not in get_args(kinds) and not (name == "site" and value is None):
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")

@@ -94,17 +94,17 @@ def validate(predictor: Predictor, frame: "pd.DataFrame", *, party: str | None =
         if notes.get(site):
             records[site] = {"note": notes[site]}
             continue
-        table, (agree, compared) = tables[site], pairs[site]
+        numbers, (agree, compared) = tables[site].to_dict(), pairs[site]
         of_site = told if site == ALL else told[told[_SITE] == site]
         means = {"observed": response.label, "expected": _MEAN} if has_mean else {}
         known = {"intercept": "Intercept", "slope": _PREDICTOR} if has_mean else {"slope": _PREDICTOR}
         concordance = float(agree.sum() / compared.sum())
         error = float(np.sqrt(np.sum((agree - concordance * compared)**2)) / (compared.sum() / 2))
         records[site] = {"rows": len(of_site), **{kind: float(of_site[name].mean()) for kind, name in means.items()},
-                         **{f"{kind}{suffix}": float(table.at[name, column]) for kind, name in known.items()
+                         **{f"{kind}{suffix}": float(numbers[column][name]) for kind, name in known.items()
                             for suffix, column in (("", "estimate"), (" error", "standard error"))},
                          "concordance": concordance, "concordance error": error, "note": ""}
-    return pd.DataFrame.from_dict(records, orient="index").rename_axis("site")
+    return pd.DataFrame.from_dict(records, orient="index").loc[[*records]].rename_axis("site")
 
 
 def validate_file(folder: Path, rows: str, text: TextFormat, *, party: str | None, smallest: int) -> "pd.DataFrame":

@@ -19,7 +19,8 @@ def summary(fit: "Fit") -> str:
     """The facts, the table of estimates and the findings."""
     head, rows = table_rows(fit)
     table = plain_table(head, rows, "text")
-    blocks = [[fit.model.formula], facts_in_words(fit), [table], tests_in_words(fit), fit.findings]
+    blocks = [[fit.model.formula], facts_in_words(fit), [table], tests_in_words(fit), random_in_words(fit),
+              fit.findings]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -82,6 +83,15 @@ def tests_in_words(fit: "Fit") -> list[str]:
                 sentence += f"; {fit.effect} {number(np.exp(test.estimate))}, interval {_interval(low, high)}"
         sentences.append(f"{sentence}.")
     return sentences
+
+
+def random_in_words(fit: "Fit") -> list[str]:
+    """The fit with a random intercept: a sentence, and its table."""
+    if fit.random is None:
+        return []
+    rows = [[str(name), *(number(x) for x in line)] for name, line in zip(
+        fit.random.names, fit.random.table.to_numpy(), strict=True)]
+    return [fit.random.sentence, "", plain_table(["", "estimate", "std. error"], rows, "text")]
 
 
 def table_rows(fit: "Fit") -> tuple[list[str], list[list[str]]]:

@@ -31,10 +31,11 @@ class FederatedRegression(TablePlan):
 
     def __post_init__(self) -> None:
         further = {"likelihood_tests": self.settings.likelihood_tests, "profile": self.settings.profile,
-                   "firth": self.settings.firth}
+                   "firth": self.settings.firth, "site=random": self.settings.site == "random"}
         if asked := [name for name, value in further.items() if value]:
             raise InputError(f"regression.{asked[0]}: it needs further rounds, which a federation does not make: leave "
-                             "it out; tests are Wald's there (tests), and with l2 all estimates are finite")
+                             "it out; tests are Wald's there (tests), with l2 all estimates are finite, and site=fixed "
+                             "fits an intercept of its own for each site")
 
     @property
     @override
