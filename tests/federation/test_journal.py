@@ -237,6 +237,14 @@ def test_a_ledger_of_an_earlier_version_is_refused(tmp_path):
         Journal(tmp_path / JOURNAL)
 
 
+def test_a_run_that_an_earlier_version_has_prepared_is_refused(tmp_path):
+    """The journal does not have the agreement, so that another one would not be noticed."""
+    consortium = Consortium(tmp_path, text=ONE_METHOD)
+    (tmp_path / "berlin" / "mine-1").mkdir(parents=True)
+    (tmp_path / "berlin" / "mine-1" / "prepared.json").write_text("{}")
+    assert "berlin: refused (not in the plan)" in consortium.serve()["message"]
+
+
 def test_two_processes_write_one_chain(tmp_path):
     """The process of an earlier job may still be running."""
     first, second = (Journal(tmp_path / JOURNAL, "t") for _ in range(2))
@@ -251,7 +259,8 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
     kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] not in ("answer", "file")]
-    assert kinds == ["plan", "decision", "describe", "columns", "prepare", *["reply"] * 3, "scores", "finish"]
+    assert kinds == ["plan", "decision", "describe", "columns", "agreement", "prepare", *["reply"] * 3, "scores",
+                     "finish"]
     summary = [*Journal(ledger).summary()]
     answered = "3 rounds, 3 replies, 1 jobs, 1 evaluations, epsilon without a bound"
     assert summary[0].endswith(f"berlin.csv: {answered} in all experiments")

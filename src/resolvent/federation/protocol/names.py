@@ -22,7 +22,6 @@ MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 VERSIONS, JOURNAL, VERSION_FILE = "table.versions", "journal.sqlite", "table.json"
 JOURNALS_FILE = "journals.json"  # of the lead: site -> the head of its journal when the run ended
 NOTE_FILE = "job.json"  # of the lead, in the folder of a run that is not complete
-PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a run
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -18,13 +19,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.errors import quote
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS, run_of_method
 from resolvent.federation.protocol.plan import Part, Plan
 from resolvent.federation.protocol.refusals import OF_VALUES, Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.stores import PartyStore
@@ -303,10 +303,14 @@ class PlanRun(ABC, Generic[_Plan]):
         Raises:
             Refusal: the agreement is another one, or the site does not take part.
         """
-        text, prepared = dumps(dict(content), sort_keys=True), self._folder / PREPARED_FILE
-        if prepared.is_file() and prepared.read_text("utf-8") != text:
+        run, agreement = self._folder.name, sha256(dumps(dict(content), sort_keys=True).encode()).hexdigest()
+        before = self._journal.latest("agreement", run=run, plan=self._digest)
+        if before is not None and before["agreement"] != agreement:
             raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another agreement, such as "
                           "another encoding: the same rows would be asked twice")
+        if before is None and (self._folder / "prepared.json").exists():
+            raise Refusal(RefusalCode.PLAN, "an earlier version of resolvent has prepared the site for this run: "
+                          "finish it with that version, or start a new run")
         self.close()
         with self.plan.precision(), self._counting_refusals():
             answer, methods = self._methods_for(content)
@@ -321,7 +325,8 @@ class PlanRun(ABC, Generic[_Plan]):
             except Refusal:
                 self.close()  # so that no message of the rounds is answered
                 raise
-        write_text(prepared, text)
+        if before is None:
+            self._journal.append("agreement", run=run, agreement=agreement)
         return answer
 
     def _party(self, method: SiteMethod) -> Party:
