@@ -44,10 +44,10 @@ class Parameter:
     @property
     def default_part(self) -> str | None:
         """The name of the part that is its default."""
-        if self.component is None:
+        if self.component is None or self.is_required or self.default is None or _is_number(self.default):
             return None
-        functions = self.component.registry.functions
-        return next((name for name, f in functions.items() if inspect.isclass(f) and type(self.default) is f), None)
+        found = self.component.registry.find(type(self.default).__name__)
+        return None if found is None or found[1] is not type(self.default) else found[0]
 
 
 @cache
