@@ -1,6 +1,7 @@
 """The encoding that sites agree on from sums is that of the pooled rows, and conflicts are named."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
 from resolvent.data.files.plain_values import read_plain
+from resolvent.data.samples import split_order
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
@@ -189,6 +191,35 @@ def test_cells_mean_the_same_at_all_sites_and_in_a_simulation(tmp_path):
     report = {c.name: c for c in read_site_table(site, settings, "celle", 2).report().columns}
     assert report["rate"].has_missing
     assert report["rate"].mean < 90
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_texts_among_numbers_are_judged_alike_whatever_rows_train(is_refused):
+    """One table is judged by all of its rows, and sites name levels with the numbers of their training rows.
+
+    Either all training rows have numbers, and a tenth of all rows a text; or half of all rows have one of 18 numbers,
+    and fewer of the training rows. No site alone has reason to refuse its rows.
+    """
+    frame, grades = pooled_table(), []
+    for number, rows in enumerate((20, 30, 40)):
+        order, values = split_order(rows, number, SETTINGS.seed), np.full(rows, "word", object)
+        if is_refused:
+            held_out = order[-rows // 2:]
+            values[held_out] = [str(10 * number + i % 6) for i in range(rows // 2)]
+            values[np.setdiff1d(order, held_out)[:2]] = "and", "another"
+        else:
+            values[order[:-rows // 10]] = [str(i % 4) for i in range(rows - rows // 10)]
+        grades.append(values)
+    frame["grade"] = np.concatenate(grades)
+    encoding, conflicts = agreed(site_tables(frame))
+    if is_refused:
+        message = "column 'grade': .* values are numbers, and '(word|and|another)'.* and others are not"
+        assert re.search(message, conflicts[0])
+        with pytest.raises(InputError, match=message):
+            from_frame(frame, "site", "ill")
+    else:
+        assert not conflicts
+        assert encoding.features == from_frame(frame, "site", "ill").features
 
 
 def test_a_column_that_only_one_site_fills_is_text_everywhere_if_it_is_set():

@@ -31,13 +31,13 @@ Codes: TypeAlias = list[Code]
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
-LEADING_ZERO = re.compile(r"0\d+([.,]\d*)?")
+LEADING_ZERO = re.compile(r"[0\u0660\u06f0\u0966\uff10]\d+([.,]\d*)?")
 GROUPS = r"_.,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
 _ANY_NUMBER = rf"[+-]?\d[\d{GROUPS} ]*"
 _START, _END = re.compile(rf"\(?{_ANY_NUMBER}"), re.compile(rf"\d[\d{GROUPS} ]*$")
-_UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|mmol/l|µmol/l|umol/l|mg/dl|g/dl|g/l|mg/l|ng/ml|"
+_UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|[mµμun]?mol(/l)?|mg/dl|g/dl|g/l|mg/l|ng/ml|"
           r"iu/l|u/l|mmhg|kpa|bpm|/min|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|years?|"
-          r"°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
+          r"jahre?|monate?|wochen?|tage?|stunden?|ans?|mois|jours?|años?|°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
 _CURRENCIES = r"[€$£¥₹₽₩₺]|eur|usd|chf|gbp"
 # A cell that is a number with something around it: what it is -> its form, and what to do.
 _ALONE = "write the number alone, and the unit in the name of the column"
@@ -49,25 +49,30 @@ _DECORATED = {
     "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
     "numbers with a currency": (re.compile(
         rf"({_CURRENCIES})\s*{_ANY_NUMBER}|{_ANY_NUMBER}\s*({_CURRENCIES})", re.IGNORECASE), _ALONE),
-    "numbers with a unit": (re.compile(rf"{_ANY_NUMBER}\s*({_UNITS})", re.IGNORECASE), _ALONE),
+    "numbers with a unit": (re.compile(rf"({_ANY_NUMBER}\s*({_UNITS})\s*){{1,3}}", re.IGNORECASE), _ALONE),
     "numbers with a sign that is not the minus of a keyboard": (
-        re.compile(rf"([\u2212\u2012-\u2015\ufe63\uff0d]\s*|-\s+){_ANY_NUMBER}"), "write - before them"),
+        re.compile(rf"([\u2212\u2012-\u2015\ufe63\uff0d]\s*|-\s+){_ANY_NUMBER}|\(\s*{_ANY_NUMBER}\)"),
+        "write - before them"),
     "numbers in quotes": (re.compile(rf"=?[\"'\u2018\u2019\u201c\u201d]{_ANY_NUMBER}[\"'\u2018\u2019\u201c\u201d]?"),
                           "write the number alone"),
     "numbers of base 16 or 2": (re.compile(r"0x[\da-f]+|0b[01]+", re.IGNORECASE), "write them in base 10"),
-    "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}"), "make a column of each"),
+    "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}(\s*mmhg)?", re.IGNORECASE), "make a column of each"),
 }
 _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
 _NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unknown", "unk", "unkn", "missing", "none",
                         "not known", "not available", "not done", "n.d.", "nd", "n.a.", "k.a.", "unbekannt", "void",
                         "nil", "error", "#value!", "#div/0!", "#ref!"})
 DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
-_MONTH = (r"(jan(uary|uar)?|feb(ruary|ruar)?|mar(ch)?|m[aä]rz?|apr(il)?|ma[iy]|june?|juni|july?|juli|aug(ust)?|"
-          r"sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)")
-LIKE_DATE = re.compile(rf"\s*(\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}.*|(0?[1-9]|1[0-2])[./-](19|20)\d\d|"
-                       rf"([01]?\d|2[0-3])([:h][0-5]\d){{1,2}}(\.\d+)?(\s*[ap]m)?|"
+_MONTH = (r"(jan(uary|uar|v|vier)?|ene(ro)?|gen(naio)?|f[eé]b(ruary|ruar|rero|braio)?|f[eé]vr?(ier)?|mar(ch|s|zo)?|"
+          r"m[aä]rz?|a[pvb]r(il|ile)?|ma[iy]o?|maggio|jun[eio]?|junio|juin|giugno|jul[yi]?|julio|juil(let)?|luglio|"
+          r"aug(ust)?|ao[uû]t|ago(sto)?|sept?(ember|embre|iembre)?|set(tembre)?|o[ck]t(ober|obre|ubre)?|ott(obre)?|"
+          r"nov(ember|embre|iembre)?|d[eéi][cz](ember|embre|iembre)?)")
+LIKE_DATE = re.compile(rf"\s*(\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}.*|\d\d? \d\d? (19|20)\d\d|"
+                       rf"(0?[1-9]|1[0-2])[./-](19|20)\d\d|"
+                       rf"([01]?\d|2[0-3])([:h][0-5]\d){{1,2}}(\.\d+)?(\s*[ap]m)?|\d\d?([.:]\d\d)?\s*([ap]m|uhr)|"
                        rf"(\d\d?\.){{2}}|\d\d?{_MONTH}(19|20)?\d\d|\d{{4}}-W\d\d(-\d)?|\d{{4}}年\d\d?月(\d\d?日)?|"
-                       rf"(\w{{2,10}}[.,]*\s+)?(\d\d?[ .-]+)?{_MONTH}[ .,-]+\d{{1,4}}(\W.*)?)",
+                       rf"\d\d?[ .-]+{_MONTH}\.?|"
+                       rf"(\w{{2,10}}[.,]*\s+)?(\d\d?[ .-]+)?(de )?{_MONTH}[ .,-]+(de )?\d{{1,4}}(\W.*)?)",
                        re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
 NO_WORDS, YES_WORDS = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
@@ -76,11 +81,10 @@ _PAIRS = {what: [{*pair.split("/")} for pair in pairs.split()] for what, pairs i
     "yes and no": "1/0 true/false yes/no y/n ja/nein j/n oui/non si/no sí/no sì/no sim/não tak/nie да/нет vrai/faux "
                   "wahr/falsch positive/negative pos/neg",
     "the two sexes": "m/f male/female m/w man/woman männlich/weiblich homme/femme"}.items()}
-# Capital letters of Greek and Cyrillic, and small ones of Cyrillic, that look like Latin ones.
-_LOOK_LATIN = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅаеорсухіјѕ", "ABEZHIKMNOPTYXABEKMHOPCTXIJSaeopcyxijs")
+# Capital letters of Greek and Cyrillic, and small ones of Cyrillic, that look like Latin ones; apostrophes.
+_LOOK_LATIN = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅаеорсухіјѕ’‘ʼ´", "ABEZHIKMNOPTYXABEKMHOPCTXIJSaeopcyxijs''''")
 _MANY = 0.95  # a share of numbers from which a column with a few texts is one of numbers
 _DIFFERENT = 10  # as many different numbers, and fewer texts, are no categories
-_FEW = 2  # more different numbers beside marks of missing values are no categories
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*( \w+)*")
 
 
@@ -336,7 +340,7 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     """What is wrong with the levels of a column of text, at one site or at all: they are numbers, dates, or one level.
 
     Args:
-        counts: level -> number of rows.
+        counts: level -> number of rows; of several sites 1, because they count other rows than one table has.
         row_of: where a level is, such as `` in row 5``.
     """
     if name in rules.text:
@@ -350,11 +354,12 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     if len(dates) == len(counts) and not all(map(DATE.fullmatch, dates)):
         yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as year-month-day, such as "
                           f"2024-12-31, and set dates: days, or {keep}")
-    elif not any(map(LEADING_ZERO.fullmatch, counts)):
+    elif not any("," not in level and LEADING_ZERO.fullmatch(level) for level in counts):
         after, before = ({sign.sub("", level, count=1) for level in forms} - {""} for sign in (_START, _END))
         if len(counts) > 1 and forms and all(forms.values()):
             yield ColumnError("kind", f"{title} holds {forms[first]}, {such}: {_DECORATED[forms[first]][1]}, or {keep}")
-        elif len(counts) >= _DIFFERENT and len(after) == 1 and all(map(_START.match, counts)):
+        elif (len(counts) >= _DIFFERENT or any(re.search(r"\d[.,]\d", level) for level in counts)) and (
+                len(after) == 1 and len(counts) > 1 and all(map(_START.match, counts))):
             yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(after.pop()))} after them, {such}: "
                               f"{_ALONE}, or {keep}")
         elif (len(counts) == len(forms) >= _DIFFERENT and len(before) == 1 and all(map(_END.search, counts))
@@ -392,11 +397,13 @@ def missing_advice(levels: Iterable[str]) -> str:
 
 
 def _are_meant(words: Sequence[str], rows: int, known: int, different: int) -> bool:
-    """Whether a column with these texts beside ``different`` numbers, or dates, in so many rows is meant as such."""
+    """Whether a column with these texts beside ``different`` numbers, or dates, in so many rows is meant as such.
+
+    The number of rows matters for few different numbers only. Where several sites have a column, their different values
+    decide: a share of 95 % in all rows is reached at one of them at least, which refuses its own rows.
+    """
     are_odd = all(word.casefold() in _NOT_KNOWN or _LIMIT.fullmatch(word) for word in words)
-    is_most, is_half = known >= _MANY * rows, 2 * known >= rows
-    return known > 0 and (is_most or (are_odd and (is_half or different > _FEW))
-                          or (different >= _DIFFERENT and len(words) < (different if is_half else different / 5)))
+    return known > 0 and (are_odd or known >= _MANY * rows or different >= max(_DIFFERENT, len(words) + 1))
 
 
 def _is_before_number(text: str, levels: Iterable[str]) -> bool:

@@ -313,12 +313,12 @@ def kind_at_all_sites(name: str, kinds: Mapping[str, str], levels: Sequence[str]
 def _refuse_levels(reports: Mapping[str, RowsReport], formula: Formula, cells: CellRules) -> None:
     """Refuse sites and levels that differ only in how they are written, and levels that are meant as numbers."""
     check_spellings("among the sites", reports)
-    counts: dict[str, Counter[str]] = {}
+    found: dict[str, dict[str, int]] = {}
     for report in reports.values():
         for column, levels in {**report.levels, formula.response.columns[-1]: report.classes}.items():
-            counts.setdefault(column, Counter()).update(levels)
-    for name, levels in counts.items():
-        for mistake in level_mistakes(name, levels, cells):
+            found.setdefault(column, {}).update(dict.fromkeys(levels, 1))
+    for name, of_all in found.items():
+        for mistake in level_mistakes(name, of_all, cells):
             raise mistake
 
 

@@ -62,8 +62,8 @@ def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: Tab
                               strict=True):
         label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)
         conflicts += label_conflicts
-        counts = sum((Counter(report.classes) for report in reported if report.kind == "text"), Counter[str]())
-        conflicts += map(str, level_mistakes(name, counts, settings.cells))
+        levels = (level for report in reported if report.kind == "text" for level in report.classes)
+        conflicts += map(str, level_mistakes(name, dict.fromkeys(levels, 1), settings.cells))
         labels += [] if label is None else [label]
     if not conflicts:
         try:
@@ -135,7 +135,8 @@ def conflicts_of_names(reports: Mapping[str, TableReport]) -> list[str]:
 
 def _column_conflicts(column: ColumnReport, min_rows: int, settings: TableOptions) -> list[str]:
     title = f"column {shorten(repr(column.name))}"
-    conflicts = [str(mistake) for mistake in level_mistakes(column.name, column.levels or {}, settings.cells)]
+    levels_of_all = dict.fromkeys(column.levels or (), 1)
+    conflicts = [str(mistake) for mistake in level_mistakes(column.name, levels_of_all, settings.cells)]
     if not (column.count or column.levels):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
