@@ -90,7 +90,7 @@ REFUSED = {
         "{} mm[Hg]": "'mm[Hg]' after", "{} x10^9/L": "'x10^9/L' after", "{}+": "'+' after", "{}*": "'*' after",
         "{} \u00b1 2": "after them", "age {}": "'age ' before", "\uff0d{}": "minus of a keyboard", "{}-": "'-' after",
         "- {}": "minus of a keyboard", "\u2013{}": "minus of a keyboard", "<{}": "'<' before", "{}D+01": "'D+01' after",
-        "{}+1j": "'+1j' after", "'{}'": "in quotes", "{} (a)": "'(a)' after", "{} Jahre": "'Jahre' after"}.items()},
+        "{}+1j": "'+1j' after", "'{}'": "in quotes", "{} (a)": "'(a)' after", "{} Jahre": "a unit"}.items()},
     "two units": (column("70 kg", "150 lb", "81 kg"), "a unit, such as '70 kg'"),
     **{f"few {values[0]}": (column(*values), words) for *values, words in (
         ("5.1 mmol", "7.2 mmol", "a unit"), ("5 Jahre", "9 Jahre", "a unit"), ("1d 2h", "2d 5h", "a unit"),
