@@ -150,8 +150,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model or a regression on new rows whose labels are known.
 
-    resolvent model evaluate runs/mine later.csv --site Essen
-    resolvent model evaluate runs/mine later.csv --metrics roc_auc brier_score
+    resolvent model evaluate runs/mine later.csv --site Essen --metrics roc_auc brier_score
     resolvent model evaluate regression later.csv --set party=hospital
 
     The rows need the column of the label. An interval (level 95 %) is Wilson's for an accuracy, with DeLong's variance
