@@ -1,11 +1,10 @@
 """Methods for parties with different labels, all tuned with one budget, on images under Dirichlet divisions.
 
-    python benchmarks/zoo_methods.py [--seeds 5] [--rounds 20] [--data digits mnist cifar10]
+    python benchmarks/zoo_methods.py [--seeds 5] [--rounds 20] [--data mnist cifar10]
                                      [--concentrations 0.1 0.5] [--out benchmarks/zoo_methods.json]
 
-A problem is a data set whose classes are divided over ten parties by a Dirichlet distribution: scikit-learn's 1,797
-digits, the 10,000 test images of MNIST, or the first 3,000 images of the first batch of CIFAR-10 (``RESOLVENT_DATA`` is
-the folder of the last two). The model is a network with one hidden layer of 64 units; for CIFAR-10 two convolutions of
+A problem is a data set whose classes are divided over ten parties by a Dirichlet distribution: the 10,000 test images of
+MNIST, or the first 3,000 images of the first batch of CIFAR-10, in the folder ``RESOLVENT_DATA``. The model is a network with one hidden layer of 64 units; for CIFAR-10 two convolutions of
 10 and 20 filters and 20 hidden units, on images that are reduced to 16x16 pixels, whose divisions have 2,900 images in
 multiples of ten at a party, so that they all have the same compiled programs. A party makes two local epochs of
 minibatches of 20 in each round. Every method has six trials, on divisions of their own: three learning rates times two
@@ -58,7 +57,7 @@ METHODS: dict[str, tuple[Callable[..., rv.Algorithm], tuple[float, ...]]] = {
     "FedBABU": (lambda s: rv.fedbabu(s, layers=HEAD), ()),
     "FedProto": (lambda s, lam, features: rv.fedproto(s, lam=lam, features=features), (0.1, 1.0)),
 }
-FEATURES = {"digits": 64, "mnist": 64, "cifar10": 20}  # of the last layer
+FEATURES = {"mnist": 64, "cifar10": 20}  # of the last layer
 PERSONAL = ("alone", "FedAvg, fine-tuned", "FedAvg, head fine-tuned", "FedPer", "FedBABU", "FedProto")
 
 
@@ -67,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of a run")
-    parser.add_argument("--data", nargs="+", default=["digits", "mnist"], choices=["digits", "mnist", "cifar10"])
+    parser.add_argument("--data", nargs="+", default=["mnist", "cifar10"], choices=["mnist", "cifar10"])
     parser.add_argument("--concentrations", type=float, nargs="+", default=[0.1, 0.5], help="of the divisions")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
@@ -130,7 +129,7 @@ def divided(data: str, concentration: float, seed: int) -> rv.FederatedData:
     if data == "mnist":
         return rv.datasets.mnist(part="test", partition=partition, validation=0.2, test=0.3, seed=seed)
     x, y = arrays(data)
-    rows = even_rows(partition(y, seed)) if data == "cifar10" else partition(y, seed)
+    rows = even_rows(partition(y, seed))
     return rv.FederatedData.from_arrays([x[index] for index in rows], [y[index] for index in rows], validation=0.2,
                                         test=0.3, seed=seed, classes=[str(i) for i in range(10)])
 

@@ -215,7 +215,9 @@ NAN, INF = float("nan"), float("inf")
      r"party 'party 1', row 1, column 1: the input -1e\+39 is infinite in float32, whose largest number is 3.4e\+38"),
     ({"y": [[0.0, 1e39], [0.0, 1.0]]}, r"party 'party 0', row 1: the label 1e\+39 is infinite in float32"),
     ({"weights": [[1, 1], [1, 1e300]], "validation": 0.5, "test": 0}, r"the weight of row \d, 1e\+300, is more than"),
-    ({"test": [1, 2]}, r"test=\[1, 2\] must be one number per party, and leave it a sample to train on"),
+    ({"test": [1, 3]}, r"test=\[1, 3\] must be one number per party, at most that of its samples"),
+    ({"validation": [1, 1], "test": [0, 1]}, "party 'party 1' has 1 samples for validation, 1 for testing and none to"),
+    ({"test": [2, 2]}, "all samples are for testing"),
     ({"test": [1]}, r"test=\[1\] must be one number per party"),
     ({"validation": 0.7, "test": 0.3}, r"validation=0.7 and test=0.3"),
 ])

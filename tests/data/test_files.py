@@ -50,7 +50,7 @@ def test_the_official_test_images_stay_test_images(data_folder):
     write_mnist(data_folder, IMAGES[:20] // 2, DIGITS[:20], "mnist/t10k")
     data = datasets.mnist(partition=IID(3), test="official")
     tested = np.concatenate([data.party(k, "test")[0] for k in range(3)])
-    assert (data.sizes("train").sum(), len(tested), data.fixed_test) == (50, 20, True)
+    assert (data.sizes("train").sum(), len(tested), data.fixed) == (50, 20, ("test",))
     assert sorted(tested.sum(axis=(1, 2))) == pytest.approx(sorted((IMAGES[:20] // 2 / 255).sum(axis=(1, 2))), abs=1e-4)
     with pytest.raises(InputError, match="test: official: the images are those of one part of MNIST"):
         datasets.mnist(part="train", partition=IID(3), test="official")

@@ -95,6 +95,11 @@ def test_a_real_data_set_of_hugging_face():
     data = rv.datasets.from_dataset(dataset, party="site", validation=0, test=0)
     assert (data.parties, data.classes, data.input_shape) == (("a", "b"), ("cat", "dog"), (3,))
     assert sorted(data.party("a")[0][:, 0]) == [0, 6, 12]
+    parts = datasets.DatasetDict(train=dataset, validation=dataset.select([1, 2]), test=dataset.select([4, 5]))
+    official = rv.datasets.from_dataset(parts, party="site")
+    assert official.fixed == ("validation", "test")
+    assert [official.party("a", split)[0][:, 0].tolist() for split in ("validation", "test")] == [[6], [12]]
+    assert sorted(official.party("a")[0][:, 0]) == [0, 6, 12]
     with pytest.raises(rv.InputError, match=r"has the parts train: give one of them, such as dataset\['train'\]"):
         rv.datasets.from_dataset(datasets.DatasetDict(train=dataset), party="site")
 

@@ -13,6 +13,7 @@ from resolvent.data.files.data_files import find
 from resolvent.data.images_text.formats import read_idx
 from resolvent.data.partition.partitions import IID, ByUser, Dirichlet, PowerLaw, QuantitySkew, Shards, divide
 from resolvent.data.partition.shifts import LaplaceNoise, Negative
+from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
@@ -185,16 +186,72 @@ def test_mnist_is_distributed_and_standardised_as_in_fedprox(real_data):
 
 
 def test_official_test_samples_stay_test_samples():
-    """Whatever the partition: the others train, and a party that has none to train on is refused."""
+    """Whatever the partition: the others train."""
     x, y = np.arange(60.0)[:, None], np.arange(60) % 3
     is_test = np.arange(60) % 4 == 0
     for partition in (IID(parties=4), Dirichlet(parties=3, concentration=1.0, min_samples=10)):
         data = divide(x, y, partition, test=is_test, validation=0.2, seed=1)
         tested = np.concatenate([data.party(k, "test")[0][:, 0] for k in range(len(data))])
         assert sorted(tested) == np.flatnonzero(is_test).tolist()
-        assert data.fixed_test
+        assert data.fixed == ("test",)
         assert data.sizes("validation").sum() > 0
-    with pytest.raises(InputError, match="party 'party 0' has samples for testing only"):
+    with pytest.raises(InputError, match="all samples are for testing"):
         divide(x, y, IID(parties=2), test=np.ones(60, bool))
     with pytest.raises(InputError, match=r"array of shape \(3,\) and type bool for 60 samples"):
         divide(x, y, IID(parties=2), test=np.ones(3, bool))
+
+
+def test_official_validation_samples_stay_validation_samples_when_seeds_draw_the_others_again():
+    x, y, part = np.arange(60.0)[:, None], np.arange(60) % 3, np.arange(60) % 5
+    data = divide(x, y, IID(parties=4), validation=part == 3, test=part == 4, seed=1)
+    assert data.fixed == ("validation", "test")
+    for of_seed in (data, resplit(data, seed=7).data):
+        for number, split in ((3, "validation"), (4, "test")):
+            rows = np.concatenate([of_seed.party(k, split)[0][:, 0] for k in range(4)])
+            assert sorted(rows) == np.flatnonzero(part == number).tolist()
+    assert (resplit(data, seed=7).data.x != data.x).any()
+    drawn = divide(x, y, IID(parties=4), validation=part == 3, test=0.25, seed=1)  # a quarter of the 12 others
+    assert (drawn.sizes("test") == 3).all()
+    assert drawn.sizes("validation").sum() == 12
+    with pytest.raises(InputError, match="sample 3 is in both"):
+        divide(x, y, IID(parties=4), validation=part == 3, test=part >= 3)
+    with pytest.raises(InputError, match=r"party 'u' has 3 samples for validation, 0 for testing and none to train on"):
+        divide(x[:6], y[:6], ByUser(), users=np.array(["t"] * 3 + ["u"] * 3), validation=np.arange(6) > 2, test=0.0)
+
+
+def test_users_with_official_test_samples_only_are_parties_that_test():
+    users = np.repeat(["a", "b", "c"], 20)
+    data = divide(np.arange(60.0)[:, None], np.arange(60) % 3, ByUser(), users=users, test=users == "c")
+    assert data.sizes("train").tolist() == [20, 20, 0]
+    assert data.sizes("test").tolist() == [0, 0, 20]
+    assert data.notes == ("have test samples only: c",)
+
+
+def test_stratified_splits_have_their_share_of_every_class():
+    """Floor or ceil of n_test N_c / N test samples of each class, which random splits miss; every sample once."""
+    y = np.repeat([0, 1, 2, 3], [50, 31, 14, 5])
+    worst = {}
+    for stratified in (False, True):
+        for seed in range(20):
+            data = FederatedData.from_arrays([np.arange(100.0)[:, None]], [y], validation=0.2, test=0.3, seed=seed,
+                                             stratified=stratified)
+            assert sorted(data.x[:, 0]) == list(range(100))
+            assert (data.y == y[data.x[:, 0].astype(int)]).all()
+            off = [abs(np.bincount(data.party(0, split)[1], minlength=4) - share * np.bincount(y)).max()
+                   for split, share in (("train", 0.5), ("validation", 0.2), ("test", 0.3))]
+            worst[stratified] = np.maximum(worst.get(stratified, 0), off)
+    assert (worst[True] < [3, 2, 1]).all()
+    assert (worst[False] > worst[True]).all()
+
+
+def test_the_only_sample_of_a_class_is_tested_as_often_as_others():
+    """A share of 0.4 of 300 seeds, within four standard errors."""
+    y = np.array([0] * 9 + [1])
+    tested = sum(1 in FederatedData.from_arrays([np.zeros((10, 1))], [y], validation=0, test=0.4, seed=seed,
+                                                stratified=True).party(0, "test")[1] for seed in range(300))
+    assert abs(tested - 120) < 4 * np.sqrt(300 * 0.4 * 0.6)
+
+
+def test_stratified_splits_are_of_classes():
+    with pytest.raises(InputError, match="the labels are for regression"):
+        FederatedData.from_arrays([np.zeros((4, 1))], [np.arange(4.0)], stratified=True)

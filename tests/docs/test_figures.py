@@ -55,7 +55,7 @@ def test_the_site_has_the_tables_without_their_marks():
 
 def test_no_row_of_a_table_is_lost():
     """Rows that are looked up by their names."""
-    for data in ("digits", "mnist", "cifar10"):
+    for data in ("mnist", "cifar10"):
         assert len(figures.chosen(figures.read("zoo_methods")["rows"], data=data)) == 26
         assert figures.different_labels(data, "").count("\n") == 1 + 13
     assert figures.normalisations().count("\n") == 1 + 6

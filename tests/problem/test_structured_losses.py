@@ -54,6 +54,8 @@ def bce(z, y):
 CASES = {
     "tokens": (rv.losses.TokenCrossEntropy(), LOGITS, TOKENS, of_tokens(LOGITS, TOKENS, np.ones((3, 4)))),
     "padding": (rv.losses.TokenCrossEntropy(), LOGITS, np.where(MASK, TOKENS, -1), of_tokens(LOGITS, TOKENS, MASK)),
+    "padding of PyTorch": (rv.losses.TokenCrossEntropy(padding=-100), LOGITS, np.where(MASK, TOKENS, -100),
+                           of_tokens(LOGITS, TOKENS, MASK)),
     "mask": (rv.losses.TokenCrossEntropy(), LOGITS, {"labels": TOKENS, "mask": 0.5 * MASK},
              of_tokens(LOGITS, TOKENS, MASK)),
     "multi-label": (rv.losses.MultiLabelCrossEntropy(), LOGITS[:, 0, :], TAGS[:, :5],
@@ -187,6 +189,7 @@ def problem(loss, y, outputs, **options):
 
 @pytest.mark.parametrize(("make", "message"), [
     (problem("token_cross_entropy", np.full((4, 2), 5), (2, 5)), r"the label 5 of a token is not among the 5 outputs"),
+    (problem("token_cross_entropy", np.full((4, 2), -100), (2, 5)), r"padding -1: if it is, .*\(padding=-100\)"),
     (problem("token_cross_entropy", np.ones((4, 3), int), (2, 5)), r"class numbers of shape \[samples, 2\]"),
     (problem("token_cross_entropy", np.ones((4, 3), int), (5,)), r"needs outputs \[samples, tokens, classes\]"),
     (problem("multi_label", np.full((4, 2), 2), (2,)), r"0 or 1, and one is 2"),

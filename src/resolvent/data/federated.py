@@ -18,12 +18,16 @@ from resolvent.data import sample_trees as trees
 from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import (
     Task,
+    check_fixed,
     check_name,
     check_parties,
+    check_trained,
     list_of,
     plain_counts,
+    split_by_class,
     split_order,
     split_sizes,
+    strata,
     texts_of,
 )
 from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
@@ -82,16 +86,17 @@ class SplitRows(NamedTuple):
     splits: dict[str, Split]
 
 
-def split_rows(members: Sequence[NDArray[np.integer]], *, validation: float, test: float, seed: int,
-               fixed: Sequence[int] | None = None) -> SplitRows:
+def split_rows(members: Sequence[NDArray[np.integer]], *, validation: float | Sequence[int],
+               test: float | Sequence[int], seed: int, classes: NDArray[np.integer] | None = None) -> SplitRows:
     """Split the rows of each party at random.
 
     Args:
         members: the rows of each party.
-        validation: share of each party's rows for validation.
-        test: share of each party's rows for testing.
+        validation: share of each party's rows for validation; or the number of each party's rows that are for
+            validation, the last ones before those for testing.
+        test: share of each party's rows for testing; or the number of each party's last rows that are.
         seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
-        fixed: number of each party's last rows that are for testing, beside the share of the others; None: no rows.
+        classes: [total] class of each row, of which every drawn split gets its share; None: rows are drawn regardless.
 
     Example:
         >>> order, splits = split_rows([np.arange(5), np.arange(5, 9)], validation=0, test=0.4, seed=0)
@@ -101,11 +106,15 @@ def split_rows(members: Sequence[NDArray[np.integer]], *, validation: float, tes
     orders: list[NDArray[np.intp]] = []
     lengths = np.zeros((len(SPLITS), len(members)), np.int32)
     for k, rows in enumerate(members):
-        n_fixed = 0 if fixed is None else fixed[k]
-        drawn = len(rows) - n_fixed
-        lengths[:, k] = split_sizes(drawn, validation, test)
-        lengths[SPLITS.index("test"), k] += n_fixed
-        orders.append(np.concatenate([rows[split_order(drawn, k, seed)], rows[drawn:]]))
+        fixed = [0 if isinstance(of_split, float | int) else of_split[k] for of_split in (validation, test)]
+        drawn, chosen, tested = np.split(rows, np.cumsum([len(rows) - sum(fixed), fixed[0]]))
+        shares = [of_split if isinstance(of_split, float | int) else 0.0 for of_split in (validation, test)]
+        sizes = split_sizes(len(drawn), *shares) if len(drawn) else (0, 0, 0)
+        order = drawn[split_order(len(drawn), k, seed) if classes is None else
+                      split_by_class(classes[drawn], sizes, k, seed)]
+        train, for_validation, for_test = np.split(order, np.cumsum(sizes[:-1]))
+        lengths[:, k] = np.add(sizes, (0, *fixed))
+        orders.append(np.concatenate([train, for_validation, chosen, for_test, tested]))
     return SplitRows(np.concatenate(orders), consecutive_splits(lengths))
 
 
@@ -129,7 +138,7 @@ class FederatedData:
             Such inputs stay integers; all others become floating numbers.
         encoding: how the inputs were made, fitted to the training rows; None for plain arrays, see `encoding_of`.
         weights: [total] weight of each sample in the loss, with the mean 1 over all training samples; None: all 1.
-        fixed_test: whether the test samples were chosen by the source of the data and not drawn.
+        fixed: the splits whose samples were chosen by the source of the data and not drawn.
         unencoded: the columns of a table, from which another split is encoded again; None for plain arrays.
 
     Raises:
@@ -153,7 +162,7 @@ class FederatedData:
     vocabulary: tuple[str, ...] = ()
     encoding: "Encoding | None" = None
     weights: NDArray[np.float32] | None = None
-    fixed_test: bool = False
+    fixed: tuple[str, ...] = ()
     unencoded: "UnencodedRows | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -344,8 +353,9 @@ class FederatedData:
         *,
         parties: Sequence[str] | None = None,
         task: Task | Literal["auto"] = "auto",
-        validation: float = 0.2,
+        validation: float | Sequence[int] = 0.2,
         test: float | Sequence[int] = 0.2,
+        stratified: bool = False,
         seed: int = 0,
         name: str = "data",
         features: Sequence[str] = (),
@@ -363,10 +373,13 @@ class FederatedData:
             task: ``classification``, ``regression``, ``structured``, or ``auto``: regression if labels are one array of
                 floating numbers, classification if they are one integer, boolean or text per sample, and structured
                 otherwise.
-            validation: share of each party's samples for validation.
-            test: share of each party's samples for testing. Or one number per party, if the test samples are fixed:
-                this many of its last samples are for testing, and the others are split between training and
-                validation.
+            validation: share of each party's samples for validation. Or one number per party, if the samples are fixed:
+                this many, the last ones before those for testing.
+            test: share of each party's samples for testing. Or one number per party, if the samples are fixed: this
+                many of its last samples are for testing. A party of which all are, such as a central test set or a new
+                party, does not train: it has the weight 0 by size, and every evaluation has its score. Put such
+                parties last if cohorts are drawn, with ``rv.participation.Uniform(cohort, among=)``.
+            stratified: draw the splits so that each of them has its share of every class of a party.
             seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
             name: the name of the data set, for reports.
             features: names of the inputs' columns.
@@ -386,9 +399,10 @@ class FederatedData:
             >>> FederatedData.from_arrays([{"a": np.zeros((5, 8, 8)), "b": np.zeros(5)}], [np.eye(5, dtype=int)])
             FederatedData('data', 1 parties, 3 training samples, inputs {a: [8, 8], b: []}, structured, labels [5])
         """
-        test = plain_counts(test)
-        check_arguments(cls.from_arrays, (), {"task": task, "validation": validation, "test": test, "seed": seed,
-                                              "name": name, "vocabulary": vocabulary})
+        validation, test = plain_counts(validation), plain_counts(test)
+        check_arguments(cls.from_arrays, (), {"task": task, "validation": validation, "test": test,
+                                              "stratified": stratified, "seed": seed, "name": name,
+                                              "vocabulary": vocabulary})
         check_name(name, "the name of the data")
         names = (tuple(f"party {k}" for k in range(len(list_of(x, "x")))) if parties is None else
                  texts_of(parties, "parties"))
@@ -408,18 +422,20 @@ class FederatedData:
             raise InputError(f"there are {len(feature_names)} names of features for inputs of shape {shape}: give one "
                              "name per column, or none")
         sizes = [count_rows(a) for a in xs]
-        share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, None)
-        if fixed is not None and (len(fixed) != len(names)
-                                  or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=True))):
-            raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
+        fixed = {split: counts for split, counts in (("validation", validation), ("test", test))
+                 if isinstance(counts, Sequence)}
+        for split, counts in fixed.items():
+            check_fixed(split, counts, sizes)
+        check_trained(names, sizes, validation, test)
         packed, class_task, class_names = trees.label_arrays(ys, task, classes, names)
         for text in class_names:
             check_name(text, "the name of a class")
         members = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-        order, splits = split_rows(members, validation=validation, test=share, seed=seed, fixed=fixed)
+        order, splits = split_rows(members, validation=validation, test=test, seed=seed,
+                                   classes=strata(packed, class_task) if stratified else None)
         x, y = rows_of_tree((concatenate(xs), packed), order)
         data = cls(x, y, splits, names, class_task, class_names, feature_names, name, vocabulary=vocabulary,
-                   fixed_test=fixed is not None)
+                   fixed=tuple(fixed))
         if weights is None:
             return data
         of_samples = trees.weights_of_parties(weights, names, sizes)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
-from resolvent.data.federated import FederatedData, Task, consecutive_splits
+from resolvent.data.federated import SPLITS, FederatedData, Task, consecutive_splits
 from resolvent.data.partition.partitions import ByUser, Partition, divide
 from resolvent.data.samples import number_labels, one_per_sample, split_sizes
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -22,9 +22,9 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
     All samples are read into memory. Images become numbers of 0 to 1.
 
     Args:
-        dataset: a ``datasets.Dataset``; a ``datasets.DatasetDict`` of the parts ``train`` and ``test``, of which the
-            samples of ``test`` stay test samples; or an object with ``len(dataset)`` and ``dataset[i]``, a pair of an
-            input and a label, as a ``torch.utils.data.Dataset`` has.
+        dataset: a ``datasets.Dataset``; a ``datasets.DatasetDict`` of the parts ``train`` and ``test``, and perhaps
+            ``validation``, whose samples stay validation and test samples; or an object with ``len(dataset)`` and
+            ``dataset[i]``, a pair of an input and a label, as a ``torch.utils.data.Dataset`` has.
         partition: how samples are distributed over parties; default: one party for each value of ``party``.
         inputs: the column of the inputs, or several columns of numbers, of a Hugging Face data set; default: the only
             other column.
@@ -44,12 +44,16 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
         >>> len(data), data.input_shape, data.classes
         (4, (4,), ('0', '1', '2'))
     """
-    users, of_test = None, None
-    if isinstance(getattr(dataset, "column_names", None), Mapping) and {*dataset.column_names} == {"train", "test"}:
-        parts = [_read_columns(dataset[part], inputs, label or "label", party) for part in ("train", "test")]
-        x, labels = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        names, users = parts[0][2], None if party is None else np.concatenate([part[3] for part in parts])
-        of_test = np.arange(len(labels)) >= len(parts[0][1])
+    users: Any = None
+    splits: dict[str, Any] = {"validation": validation, "test": test}
+    if isinstance(columns := getattr(dataset, "column_names", None), Mapping) and {"train", "test"} <= {*columns} <= {
+            *SPLITS}:
+        parts = {part: _read_columns(dataset[part], inputs, label or "label", party) for part in SPLITS
+                 if part in columns}
+        x, labels = (np.concatenate([part[i] for part in parts.values()]) for i in (0, 1))
+        names, users = parts["train"][2], None if party is None else np.concatenate([p[3] for p in parts.values()])
+        of_part = np.repeat([*parts], [len(part[1]) for part in parts.values()])
+        splits |= {part: of_part == part for part in parts if part != "train"}
     elif hasattr(dataset, "column_names"):
         x, labels, names, users = _read_columns(dataset, inputs, label or "label", party)
     elif party is not None or inputs is not None or label is not None:
@@ -62,8 +66,7 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
                          "to a rule, such as rv.partitions.Dirichlet(parties=10)")
     packed, task, classes = number_labels([labels], "auto", names, (name,))
     return divide(x, packed, ByUser() if partition is None else partition, users=users, seed=seed, task=task,
-                  classes=list(classes) if task == "classification" else None, validation=validation,
-                  test=test if of_test is None else of_test, name=name)
+                  classes=list(classes) if task == "classification" else None, name=name, **splits)
 
 
 @checked
@@ -105,7 +108,7 @@ def from_consecutive(x: Any, y: Any, sizes: Sequence[int], *, parties: Sequence[
     packed, class_task, classes = number_labels(np.split(labels, np.cumsum(sizes)[:-1]), task, None, names)
     lengths = np.array([split_sizes(size, validation, test) for size in sizes], np.int32).T
     return FederatedData(array, packed, consecutive_splits(lengths, np.int64), names, class_task, classes, name=name,
-                         fixed_test=True)
+                         fixed=("test",))
 
 
 def _read_columns(dataset: Any, inputs: str | Sequence[str] | None, label: str,

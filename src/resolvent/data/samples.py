@@ -42,6 +42,68 @@ def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
     return np.random.default_rng([seed, party]).permutation(samples)
 
 
+def split_by_class(classes: NDArray[np.integer], sizes: tuple[int, int, int], party: int,
+                   seed: int) -> NDArray[np.intp]:
+    """The order of ``split_order`` in which every split has its share of each class.
+
+    Of the samples that are left, each held-out split takes those at equal distances in the order of the classes, from a
+    random start. So n test samples of N hold floor or ceil of n N_c / N samples of a class with N_c.
+
+    Args:
+        classes: [N] class of each of the party's samples.
+        sizes: numbers of samples for training, validation and testing.
+
+    >>> split_by_class(np.array([0, 0, 0, 1, 1, 1]), (2, 2, 2), party=0, seed=0)[2:].tolist()
+    [4, 2, 5, 0]
+    """
+    rng = np.random.default_rng([seed, party])
+    rest = rng.permutation(len(classes))
+    rest = rest[np.argsort(classes[rest], kind="stable")]
+    parts: list[NDArray[np.intp]] = []
+    for size in reversed(sizes[1:]):
+        steps = np.floor(np.arange(len(rest) + 1) * size / len(rest) + rng.random())
+        is_chosen = np.diff(steps) > 0
+        parts.insert(0, rng.permutation(rest[is_chosen]))
+        rest = rest[~is_chosen]
+    return np.concatenate([rng.permutation(rest), *parts])
+
+
+def strata(labels: NDArray[Any], task: str) -> NDArray[np.integer]:
+    """The classes of which stratified splits have their shares.
+
+    Raises:
+        InputError: the labels are no classes.
+    """
+    if task != "classification":
+        raise InputError(f"stratified=True: each split gets its share of every class, and the labels are for {task}: "
+                         "leave it out")
+    return labels
+
+
+def check_fixed(split: str, counts: Sequence[int], sizes: Sequence[int]) -> None:
+    """Refuse numbers of fixed samples that are not one for each party, or more than it has."""
+    if len(counts) != len(sizes) or any(not 0 <= m <= n for m, n in zip(counts, sizes, strict=True)):
+        raise InputError(f"{split}={shorten(list(counts))} must be one number per party, at most that of its samples")
+
+
+def check_trained(parties: Sequence[str], sizes: Sequence[int], validation: float | Sequence[int],
+                  test: float | Sequence[int]) -> None:
+    """Refuse a party without a sample to train on, unless all of its samples are for testing.
+
+    Args:
+        validation: a share, or numbers that were checked.
+        test: likewise.
+    """
+    chosen, tested = ([0] * len(sizes) if isinstance(of_split, float | int) else of_split
+                      for of_split in (validation, test))
+    for party, size, m, n in zip(parties, sizes, chosen, tested, strict=True):
+        if m + n >= size and n < size:
+            raise InputError(f"party {shorten(repr(party))} has {m} samples for validation, {n} for testing and none "
+                             "to train on: leave it one, or make all of them test samples")
+    if all(n == size for n, size in zip(tested, sizes, strict=True)):
+        raise InputError("all samples are for testing: leave at least one party samples to train on")
+
+
 def check_name(text: str, title: str) -> None:
     """Raise an error if a name has a control character, which a terminal would obey, or half of a surrogate pair.
 
@@ -70,9 +132,9 @@ def list_of(values: Any, name: str) -> list[Any]:
     return list(values)
 
 
-def plain_counts(test: Any) -> Any:
+def plain_counts(samples: Any) -> Any:
     """A share as it is, and an array or a range of counts as a list."""
-    return np.asarray(test).tolist() if isinstance(test, np.ndarray | range) else test
+    return np.asarray(samples).tolist() if isinstance(samples, np.ndarray | range) else samples
 
 
 def texts_of(values: Any, name: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Distribute samples over parties by a partition: the base class of partitions, and ``divide``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.data import sample_trees as trees
 from resolvent.data.federated import FederatedData, Task, split_rows
-from resolvent.data.samples import check_name, check_parties
+from resolvent.data.samples import check_name, check_parties, check_trained, strata
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
@@ -49,9 +49,9 @@ class Partition(CheckedArguments, ABC):
 @checked
 def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = None, users: Labels | None = None,
            names: Sequence[str] | None = None, seed: int = 0,
-           task: Task | None = None, classes: list[str] | None = None, validation: float = 0.0,
-           test: float | NDArray[np.bool_] = 0.2, name: str = "data",
-           vocabulary: tuple[str, ...] = ()) -> FederatedData:
+           task: Task | None = None, classes: list[str] | None = None,
+           validation: float | NDArray[np.bool_] = 0.0, test: float | NDArray[np.bool_] = 0.2,
+           stratified: bool = False, name: str = "data", vocabulary: tuple[str, ...] = ()) -> FederatedData:
     """Distribute samples over parties.
 
     Args:
@@ -67,9 +67,11 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
         task: classification, regression or structured; default: as ``FederatedData.from_arrays`` finds it, regression
             for floating numbers.
         classes: the classes' names; default: the labels that occur, sorted.
-        validation: share of each party's samples for validation.
-        test: share of each party's samples for testing; or [n] whether the source of the data has chosen a sample for
-            testing, as official test sets are: a party's samples of these stay its test samples.
+        validation: share of each party's samples for validation; or [n] whether the source of the data has chosen a
+            sample for validation: a party's samples of these stay its validation samples.
+        test: share of each party's samples for testing; or [n], likewise, as official test sets are. A party of which
+            all samples are for testing has no part in the training, and a note names it.
+        stratified: draw the splits so that each of them has its share of every class of a party.
         name: the name of the data set, for reports.
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
 
@@ -101,27 +103,36 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
     check_name(name, "the name of the data")
     for text in class_names:
         check_name(text, "the name of a class")
-    if isinstance(test, np.ndarray):
-        rows, fixed = _tests_last(rows, test, parties, total)
-        order, splits = split_rows(rows, validation=validation, test=0.0, seed=seed, fixed=fixed)
-    else:
-        order, splits = split_rows(rows, validation=validation, test=test, seed=seed)
+    fixed = {split: mask for split, mask in (("validation", validation), ("test", test))
+             if isinstance(mask, np.ndarray)}
+    rows, counts = _fixed_last(rows, fixed, parties, total)
+    shares: dict[str, Any] = {"validation": validation, "test": test} | counts
+    order, splits = split_rows(rows, **shares, seed=seed, classes=strata(packed, kind) if stratified else None)
     x, y = rows_of_tree((x, packed), order)  # the only copy of the inputs
+    untrained = [party for party, size in zip(parties, splits["train"].length, strict=True) if not size]
+    notes = (f"have test samples only: {shorten(', '.join(untrained))}",)
     return FederatedData(x, y, splits, parties, kind, class_names, name=name, vocabulary=vocabulary,
-                         fixed_test=isinstance(test, np.ndarray))
+                         notes=notes if untrained else (), fixed=tuple(fixed))
 
 
-def _tests_last(rows: Rows, is_test: NDArray[np.bool_], parties: Sequence[str], total: int) -> tuple[Rows, list[int]]:
-    """Each party's rows, those for testing last, and the numbers of these."""
-    if is_test.shape != (total,) or is_test.dtype != bool:
-        raise InputError(f"divide(test=...) is an array of shape {is_test.shape} and type {is_test.dtype} for {total} "
-                         "samples: give a share, or true for each sample for testing and false for each other one")
-    ordered = [np.concatenate([of_party[~is_test[of_party]], of_party[is_test[of_party]]]) for of_party in rows]
-    counts = [int(is_test[of_party].sum()) for of_party in ordered]
-    for party, of_party, count in zip(parties, ordered, counts, strict=True):
-        if count == len(of_party):
-            raise InputError(f"party {shorten(repr(party))} has samples for testing only, and needs one to train on: "
-                             "ask for fewer parties")
+def _fixed_last(rows: Rows, fixed: Mapping[str, NDArray[np.bool_]], parties: Sequence[str],
+                total: int) -> tuple[Rows, dict[str, list[int]]]:
+    """Each party's rows, those of fixed splits last, and the numbers of these.
+
+    Args:
+        fixed: for ``validation`` and ``test``, in this order, if fixed: [total] whether a sample is of the split.
+    """
+    place = np.zeros(total, np.intp)
+    for i, (split, mask) in enumerate(fixed.items(), 1):
+        if mask.shape != (total,) or mask.dtype != bool:
+            raise InputError(f"divide({split}=...) is an array of shape {mask.shape} and type {mask.dtype} for {total} "
+                             "samples: give a share, or true for each sample of the split and false for each other one")
+        if (place[mask] > 0).any():
+            raise InputError(f"divide(validation=..., test=...): sample {np.argmax(mask & (place > 0))} is in both")
+        place[mask] = i
+    ordered = [of_party[np.argsort(place[of_party], kind="stable")] for of_party in rows]
+    counts = {split: [int(mask[of_party].sum()) for of_party in rows] for split, mask in fixed.items()}
+    check_trained(parties, [len(of_party) for of_party in rows], counts.get("validation", 0), counts.get("test", 0))
     return ordered, counts
 
 

@@ -77,7 +77,7 @@ def check_folds(data: Any, folds: int) -> None:
     if not data.is_in_memory:
         raise InputError(f"folds: {folds}: the data are on the disk, where their split is fixed: use folds: 1, or data "
                          "in memory")
-    if data.fixed_test:
+    if "test" in data.fixed:
         raise InputError(f"folds: {folds}: the test rows of {data.name} are fixed: they come from the source of the "
                          "data, such as other writers or later days, and folds would train on them: use folds: 1")
     largest = int(np.sum([data.sizes(split) for split in SPLITS], axis=0).max())

@@ -28,8 +28,8 @@ def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
     """Draw the training and the validation samples of every party again, with the same numbers of each.
 
     Test samples stay test samples: what was chosen with one seed, such as hyperparameters, has not read the test
-    samples of another. A table keeps its encoding, whose means and deviations come from the training rows of the first
-    split; the encoding does not depend on labels.
+    samples of another. So do validation samples that the source of the data has chosen. A table keeps its encoding,
+    whose means and deviations come from the training rows of the first split; the encoding does not depend on labels.
 
     Args:
         data: samples in memory.
@@ -46,7 +46,7 @@ def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
     """
     rows = np.arange(data.total)
     for k in range(len(data)):
-        drawn = data.rows_of(k, "train", "validation")
+        drawn = data.rows_of(k, "train", *{"validation"}.difference(data.fixed))
         rows[drawn] = drawn[split_order(len(drawn), first_party + k, seed)]
     return Resplit(data.reordered(rows), rows)
 

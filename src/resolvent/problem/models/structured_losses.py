@@ -68,7 +68,7 @@ class TokenCrossEntropy(Loss):
     The objective of a party is a mean of means. With ``data.with_weights(lengths)`` every token counts the same.
 
     Attributes:
-        padding: the label of tokens that do not count.
+        padding: the label of tokens that do not count; -100 in data that were made for PyTorch or Hugging Face.
 
     Example:
         >>> logits = jnp.zeros((1, 3, 4))
@@ -117,8 +117,9 @@ class TokenCrossEntropy(Loss):
                              f"{', '.join(map(str, outputs.shape[1:-1]))}], got {labels.dtype} {list(labels.shape)}")
         wrong = labels[((labels < 0) | (labels >= outputs.shape[-1])) & (labels != self.padding)]
         if wrong.size:
+            hint = f": if it is, use TokenCrossEntropy(padding={wrong[0]})" if wrong[0] < 0 else ""
             raise InputError(f"the label {wrong[0]} of a token is not among the {outputs.shape[-1]} outputs of the "
-                             f"model, 0 to {outputs.shape[-1] - 1}, and is not the padding {self.padding}")
+                             f"model, 0 to {outputs.shape[-1] - 1}, and is not the padding {self.padding}{hint}")
         _check_counted(self._weights(y)[1], "token")
 
 

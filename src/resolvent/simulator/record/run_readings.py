@@ -158,8 +158,20 @@ class RunReadings(ABC):
         rows = self.metrics[(self.metrics["metric"] == name) & (self.metrics["split"] == split)]
         return rows.pivot(index="round", columns="party", values="value")
 
-    def plot(self, split: str = "test") -> "Figure":
-        """The learning curve: the mean score of the personal models over parties, and their spread."""
+    def plot(self, split: str = "test", party: int | None = None) -> "Figure":
+        """The learning curve: the mean score of the personal models over parties, and their spread.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+            party: number of one party, whose curve it is then, such as that of a central test set.
+
+        Raises:
+            InputError: this party was not evaluated.
+        """
+        metrics = self.metrics if party is None else self.metrics[self.metrics["party"] == party]
+        if metrics.empty:
+            raise InputError(f"plot(party={quote(party)}) was not evaluated: result.scores() has a column for each one "
+                             "that was")
         figure, axes = new_figure()
-        learning_curves(axes, self.metrics, self.score_name, split)
+        learning_curves(axes, metrics, self.score_name, split)
         return figure
