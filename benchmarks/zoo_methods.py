@@ -3,14 +3,14 @@
     python benchmarks/zoo_methods.py [--seeds 5] [--rounds 20] [--data mnist cifar10]
                                      [--concentrations 0.1 0.5] [--out benchmarks/zoo_methods.json]
 
-A problem is a data set whose classes are divided over ten parties by a Dirichlet distribution: the 10,000 test images of
-MNIST, or the first 3,000 images of the first batch of CIFAR-10, in the folder ``RESOLVENT_DATA``. The model is a network with one hidden layer of 64 units; for CIFAR-10 two convolutions of
-10 and 20 filters and 20 hidden units, on images that are reduced to 16x16 pixels, whose divisions have 2,900 images in
-multiples of ten at a party, so that they all have the same compiled programs. A party makes two local epochs of
-minibatches of 20 in each round. Every method has six trials, on divisions of their own: three learning rates times two
-values of its own parameter; a method without one has six learning rates. The trial with the best validation score runs
-once for each seed, which draws the division, the first model and the minibatches. Rows of other data sets stay in the
-file.
+A problem is a data set whose classes are divided over ten parties by a Dirichlet distribution: the 10,000 test images
+of MNIST, or the first 3,000 images of the first batch of CIFAR-10, in the folder ``RESOLVENT_DATA``. The model is a
+network with one hidden layer of 64 units; for CIFAR-10 two convolutions of 10 and 20 filters and 20 hidden units, on
+images that are reduced to 16x16 pixels, whose divisions have 2,900 images in multiples of ten at a party, so that they
+all have the same compiled programs. A party makes two local epochs of minibatches of 20 in each round. Every method has
+six trials, on divisions of their own: three learning rates times two values of its own parameter; a method without one
+has six learning rates. The trial with the best validation score runs once for each seed, which draws the division, the
+first model and the minibatches. Rows of other data sets stay in the file.
 
 ``test`` is the share of all test samples that are classified correctly by the model of their party, which is the shared
 model of a method that has one. ``gain`` is the mean difference from FedAvg with the same seeds, ``error`` the standard
