@@ -165,15 +165,18 @@ def empty() -> str:
     """The problems with cells that were not run, and the CPU time that these would take by the cost of the others."""
     table = committed()
     layers: tuple[Layer, ...] = ("honest", "attacked")
+    costs = [(row.problem, row.cost) for row in table.rows.values() if row.cost]
     lines = []
     for name in NAMES:
         lacking = [m.name for m in METHODS for layer in layers if (name, layer, m.name) not in table.rows]
-        costs = [row.cost for row in table.rows.values() if row.problem == name and row.cost]
+        own = [cost for problem, cost in costs if problem == name]
+        hours = len(lacking) * median(own or [cost for _, cost in costs] or [np.nan]) / 3600
         if lacking:
-            methods, hours = dict.fromkeys(lacking), len(lacking) * median(costs) / 3600 if costs else np.nan
+            methods = dict.fromkeys(lacking)
             of_methods = ", ".join(methods) if len(methods) < 8 else f"{len(methods)} methods"
-            lines.append(f"- {name}: {len(lacking)} of {2 * len(METHODS)} cells ({of_methods}): not run; "
-                         + (f"about {hours:.2g} CPU hours" if costs else "no cell has its time"))
+            like = "" if own else ", if a cell takes as long as those of other problems"
+            lines.append(f"- {name}: {len(lacking)} of {2 * len(METHODS)} cells ({of_methods}): not run; about "
+                         f"{hours:.2g} CPU hours{like}")
     return "\n".join(lines) or "None."
 
 

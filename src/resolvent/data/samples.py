@@ -53,8 +53,9 @@ def split_by_class(classes: NDArray[np.integer], sizes: tuple[int, int, int], pa
         classes: [N] class of each of the party's samples.
         sizes: numbers of samples for training, validation and testing.
 
-    >>> split_by_class(np.array([0, 0, 0, 1, 1, 1]), (2, 2, 2), party=0, seed=0)[2:].tolist()
-    [4, 2, 5, 0]
+    >>> classes = np.array([0, 0, 0, 1, 1, 1])
+    >>> classes[split_by_class(classes, (2, 2, 2), party=0, seed=0)].reshape(3, 2).sum(axis=1).tolist()
+    [1, 1, 1]
     """
     rng = np.random.default_rng([seed, party])
     rest = rng.permutation(len(classes))
