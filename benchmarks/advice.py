@@ -63,7 +63,7 @@ class Cell(NamedTuple):
     size: float = 1.5
     rate: float | None = 0.5
     personal: bool = False
-    draws: int = 150
+    draws: int = 160
 
     @property
     def labels(self):
@@ -72,15 +72,15 @@ class Cell(NamedTuple):
 
 
 CELLS = {
-    **{f"all alike, {n} rows": Cell("alike", rows=n, draws=40) for n in (25, 50, 100, 400)},
+    **{f"all alike, {n} rows": Cell("alike", rows=n, draws=300 if n == 100 else 40) for n in (25, 50, 100, 400)},
     "all alike, 2000 rows": Cell("alike", rows=2000, draws=25),
     "all alike, 25 to 2000 rows": Cell("alike", rows=(25, 2000), draws=40),
     "all alike, 3 sites": Cell("alike", 3, draws=120),
     "all alike, 5 sites": Cell("alike", 5, draws=80),
-    "all alike, 50 sites": Cell("alike", 50, draws=10),
+    "all alike, 50 sites": Cell("alike", 50, draws=70),
     "one of twelve reversed, 100 rows": Cell("reversed", odd=1, draws=300),
     **{f"two of twelve reversed, {n} rows": Cell("reversed", odd=2, rows=n) for n in (25, 50, 100, 400)},
-    "two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000, draws=30),
+    "two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000),
     "two of twelve reversed, 25 to 2000 rows": Cell("reversed", odd=2, rows=(25, 2000)),
     "four of twelve reversed, 100 rows": Cell("reversed", odd=4, draws=80),
     **{f"one of five reversed, {n} rows": Cell("reversed", 5, 1, n, draws=300) for n in (50, 100, 400)},
@@ -88,30 +88,32 @@ CELLS = {
     "eight of fifty reversed, 100 rows": Cell("reversed", 50, 8, draws=40),
     "two of twelve reversed, weak effects, 100 rows": Cell("reversed", odd=2, size=0.7),
     **{f"two of twelve with another base rate, {n} rows": Cell("base rate", odd=2, rows=n) for n in (100, 400)},
-    "one of five with another base rate, 100 rows": Cell("base rate", 5, 1, draws=300),
+    "one of five with another base rate, 100 rows": Cell("base rate", 5, 1, draws=320),
     **{f"two of twelve with a feature reversed, {n} rows": Cell("feature", odd=2, rows=n) for n in (100, 400)},
-    "one of five with a feature reversed, 400 rows": Cell("feature", 5, 1, 400, draws=200),
+    "one of five with a feature reversed, 400 rows": Cell("feature", 5, 1, 400, draws=320),
     **{f"two of twelve with other noise, {n} rows": Cell("noise", odd=2, rows=n) for n in (100, 400)},
-    **{f"one of twelve with a wrong unit, {n} rows": Cell("unit", odd=1, rows=n, draws=150) for n in (100, 400)},
+    **{f"one of twelve with a wrong unit, {n} rows": Cell("unit", odd=1, rows=n, draws=450 if n == 100 else 300)
+       for n in (100, 400)},
     **{f"no signal, {n} rows": Cell("alike", rows=n, size=0.0, draws=40) for n in (50, 100, 400)},
-    "rare positives, alike, 500 rows": Cell("alike", rows=500, rate=0.02, draws=30),
+    "rare positives, alike, 500 rows": Cell("alike", rows=500, rate=0.02, draws=120),
     "rare positives, alike, 2000 rows": Cell("alike", rows=2000, rate=0.02, draws=25),
-    "rare positives, two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000, rate=0.02, draws=50),
-    **{f"numbers, alike, {n} rows": Cell("alike", rows=n, rate=None, size=1.0, draws=40) for n in (50, 100)},
+    "rare positives, two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000, rate=0.02),
+    **{f"numbers, alike, {n} rows": Cell("alike", rows=n, rate=None, size=1.0, draws=300 if n == 100 else 40)
+       for n in (50, 100)},
     **{f"numbers, two of twelve reversed, {n} rows": Cell("reversed", odd=2, rows=n, rate=None, size=1.0)
        for n in (50, 100)},
-    **{f"effects vary, {n} rows": Cell("spread", rows=n, draws=60) for n in (100, 400)},
-    "two of twelve reversed, 100 rows, with Fed+": Cell("reversed", odd=2, personal=True, draws=60),
-    "effects vary, 100 rows, with Fed+": Cell("spread", personal=True, draws=60),
+    **{f"effects vary, {n} rows": Cell("spread", rows=n, draws=130) for n in (100, 400)},
+    "two of twelve reversed, 100 rows, with Fed+": Cell("reversed", odd=2, personal=True),
+    "effects vary, 100 rows, with Fed+": Cell("spread", personal=True, draws=130),
     "six of twelve reversed, 100 rows": Cell("reversed", odd=6, draws=50),
     **{f"label skew on images, {n} rows": Cell("skew", 10, rows=n, draws=30) for n in (60, 200)},
     # These worlds were written after the rule was finished: its constants have not seen them.
     "three of fifteen with half of the features reversed, 60 to 600 rows": Cell("half", 15, 3, (60, 600), rate=0.3),
     "three of ten with one label in four miscoded, other patients everywhere, 150 rows": Cell(
-        "miscoded", 10, 3, 150, rate=0.35),
-    "two of nine with all columns exchanged, 80 to 400 rows": Cell("exchanged", 9, 2, (80, 400), rate=0.4),
+        "miscoded", 10, 3, 150, rate=0.35, draws=400),
+    "two of nine with all columns exchanged, 80 to 400 rows": Cell("exchanged", 9, 2, (80, 400), rate=0.4, draws=220),
     # The rule was mended on the three above; it has not seen this one.
-    "two of eleven with unrelated effects, 70 to 350 rows": Cell("unrelated", 11, 2, (70, 350), rate=0.25),
+    "two of eleven with unrelated effects, 70 to 350 rows": Cell("unrelated", 11, 2, (70, 350), rate=0.25, draws=220),
 }
 QUICK = ("all alike, 100 rows", "two of twelve reversed, 100 rows")
 
