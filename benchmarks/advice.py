@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
     Attributes:
         kind: how the odd sites differ: reversed, base rate, feature, half, noise, unit, miscoded, exchanged,
-            unrelated; or how all do: alike, spread, skew.
+            unrelated, bent; or how all do: alike, spread, skew.
         odd: number of odd sites.
         rows: rows of each site; a pair: from the first to the second, evenly in the logarithm.
         rate: rate of class 1; None: the label is a number.
@@ -112,8 +112,10 @@ CELLS = {
     "three of ten with one label in four miscoded, other patients everywhere, 150 rows": Cell(
         "miscoded", 10, 3, 150, rate=0.35, draws=400),
     "two of nine with all columns exchanged, 80 to 400 rows": Cell("exchanged", 9, 2, (80, 400), rate=0.4, draws=220),
-    # The rule was mended on the three above; it has not seen this one.
+    # The rule was mended on the three above; it has not seen these.
     "two of eleven with unrelated effects, 70 to 350 rows": Cell("unrelated", 11, 2, (70, 350), rate=0.25, draws=220),
+    "three of ten where high and low values of a feature act alike, 300 to 1200 rows": Cell(
+        "bent", 10, 3, (300, 1200), rate=0.4),
 }
 QUICK = ("all alike, 100 rows", "two of twelve reversed, 100 rows")
 
@@ -158,7 +160,8 @@ def world(rng, cell):
         elif odd[k] and cell.kind == "unit":
             scale[strongest] = 10.0
         samplers.append(sampler(rng, weights, intercept, scale, blur, shift,
-                                0.25 if odd[k] and cell.kind == "miscoded" else 0.0, is_number=cell.rate is None))
+                                0.25 if odd[k] and cell.kind == "miscoded" else 0.0,
+                                strongest if odd[k] and cell.kind == "bent" else None, is_number=cell.rate is None))
     return samplers, odd, rows
 
 
@@ -172,15 +175,16 @@ def offset(rate, size):
     return low
 
 
-def sampler(rng, weights, intercept, scale, blur, shift, wrong, *, is_number):
+def sampler(rng, weights, intercept, scale, blur, shift, wrong, bent, *, is_number):
     """n -> (x, y) of a site.
 
-    ``blur`` is the noise of its measurements of x, ``scale`` their unit, ``shift`` the mean of x, and ``wrong`` the
-    share of exchanged labels.
+    ``blur`` is the noise of its measurements of x, ``scale`` their unit, ``shift`` the mean of x, ``wrong`` the share
+    of exchanged labels, and ``bent`` a feature whose distance from the middle acts, not its direction.
     """
     def draw(n):
         x = rng.standard_normal((n, FEATURES)) + shift
-        eta = x @ weights + intercept
+        acting = x if bent is None else np.where(np.arange(FEATURES) == bent, (np.abs(x) - 0.798) / 0.603, x)
+        eta = acting @ weights + intercept
         y = eta + 1.5 * rng.standard_normal(n) if is_number else (rng.random(n) < expit(eta)).astype(float)
         if wrong:
             y = np.where(rng.random(n) < wrong, 1 - y, y)
