@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 from statsmodels.duration.hazard_regression import PHReg
 
 import resolvent as rv
-from resolvent.comparisons.regression.validation import validate
 from resolvent.errors import InputError
+from resolvent.statistics import validate
 
 
 @pytest.fixture(scope="module")

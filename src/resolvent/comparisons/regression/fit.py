@@ -28,8 +28,6 @@ from resolvent.regression.objective import FitSums, log_determinant
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit
-
 
 class Likelihoods(NamedTuple):
     """What the rounds under constraints have found.
@@ -41,6 +39,44 @@ class Likelihoods(NamedTuple):
 
     rises: NDArray[np.float64]
     ends: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RandomInterceptFit:
+    """A regression with a random intercept.
+
+    Attributes:
+        names: the names of the parameters without tau.
+        estimates: their estimates.
+        errors: their standard errors.
+        tau: standard deviation of the sites' intercepts; 0 if the sites do not differ.
+        log_likelihood: the marginal log-likelihood.
+        p: of the test of tau = 0; the statistic is 0 half of the time and chi-squared with 1 degree of freedom
+            otherwise.
+        rounds: number of rounds of the fit.
+    """
+
+    names: tuple[str, ...]
+    estimates: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    tau: float
+    log_likelihood: float
+    p: float
+    rounds: int
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers as plain values."""
+        return {"tau": self.tau, "p": self.p, "log_likelihood": self.log_likelihood, "rounds": self.rounds,
+                "estimates": dict(zip(self.names, self.estimates.tolist(), strict=True)),
+                "errors": dict(zip(self.names, self.errors.tolist(), strict=True))}
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row for each parameter: estimate and standard error."""
+        import pandas as pd
+
+        return pd.DataFrame({"estimate": self.estimates, "standard error": self.errors},
+                            index=pd.Index(self.names, name="parameter"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +118,7 @@ class Fit:
     profile: tuple[str, ...] = ()
     likelihoods: Likelihoods | None = None
     firth: bool = False
-    random: "RandomInterceptFit | None" = None
+    random: RandomInterceptFit | None = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):

@@ -9,7 +9,7 @@ import numpy as np
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
 from resolvent.comparisons.regression.figures import differences_figure, forest_figure
-from resolvent.comparisons.regression.fit import Fit, rows_of
+from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
 from resolvent.comparisons.regression.wording import probability
 from resolvent.errors import InputError, alternatives, quote
@@ -17,8 +17,6 @@ from resolvent.errors import InputError, alternatives, quote
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit
 
 _LARGE_SHARE, _SMALL_P = 0.75, 0.01  # of I2 and of Cochran's test
 _Z = 1.959963984540054
@@ -125,7 +123,7 @@ class Heterogeneity:
         """Which coefficients differ where: Fed+ with the L1 norm around a common vector."""
         return sparse_differences(self.fit)
 
-    def random_intercept(self) -> "RandomInterceptFit":
+    def random_intercept(self) -> RandomInterceptFit:
         """The same regression with a random intercept for each site, by Laplace's approximation.
 
         Raises:

@@ -9,7 +9,14 @@ import numpy as np
 from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.regression.figures import estimates_figure
 from resolvent.comparisons.regression.predictions import FILE
-from resolvent.comparisons.regression.wording import facts_in_words, number, probability, table_rows, tests_in_words
+from resolvent.comparisons.regression.wording import (
+    facts_in_words,
+    number,
+    probability,
+    random_in_words,
+    table_rows,
+    tests_in_words,
+)
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 
@@ -60,7 +67,7 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
                 map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     findings = [*(differences.findings if differences is not None else ()), *fit.findings]
     write_page(path, "regression", fit=fit, findings=findings, facts=facts_in_words(fit), head=head, rows=rows,
-               tests=[*tests_in_words(fit), *([] if fit.random is None else [fit.random.sentence])],
+               tests=[*tests_in_words(fit), *random_in_words(fit)[:1]],
                estimates=estimates, forests=forests, differences=differences, map=map_,
                sentence=_test_in_words(differences),
                table=[] if differences is None else [

@@ -1,17 +1,12 @@
 """Fits with a random intercept for each site."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from resolvent.comparisons.regression.fit import Fit, rows_of
+from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.comparisons.regression.wording import number, probability
 from resolvent.errors import DivergedError, InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.problem.problem import shares_by_size
@@ -21,57 +16,8 @@ from resolvent.regression.objective import RowRegression
 from resolvent.regression.random_intercept import RandomIntercept, ScaledGaussian
 from resolvent.simulator.run import simulate
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _ROUNDS = 60
 _SMALL = 1e-3  # a deviation tau below this one is zero: its logarithm has no maximum
-
-
-@dataclass(frozen=True)
-class RandomInterceptFit:
-    """A regression with a random intercept.
-
-    Attributes:
-        names: the names of the parameters without tau.
-        estimates: their estimates.
-        errors: their standard errors.
-        tau: standard deviation of the sites' intercepts; 0 if the sites do not differ.
-        log_likelihood: the marginal log-likelihood.
-        p: of the test of tau = 0; the statistic is 0 half of the time and chi-squared with 1 degree of freedom
-            otherwise.
-        rounds: number of rounds of the fit.
-    """
-
-    names: tuple[str, ...]
-    estimates: NDArray[np.float64]
-    errors: NDArray[np.float64]
-    tau: float
-    log_likelihood: float
-    p: float
-    rounds: int
-
-    @property
-    def sentence(self) -> str:
-        """What the sites' intercepts vary by, in words."""
-        spread = f"a standard deviation of {number(self.tau)}" if self.tau else "no standard deviation beyond chance"
-        return (f"Random intercept: the sites' intercepts have {spread}; p {probability(self.p)} of the test that it "
-                f"is zero. Log-likelihood {self.log_likelihood:.2f}, by Laplace's approximation; fitted in "
-                f"{self.rounds} rounds.")
-
-    def facts(self) -> dict[str, Any]:
-        """The numbers as plain values."""
-        return {"tau": self.tau, "p": self.p, "log_likelihood": self.log_likelihood, "rounds": self.rounds,
-                "estimates": dict(zip(self.names, self.estimates.tolist(), strict=True)),
-                "errors": dict(zip(self.names, self.errors.tolist(), strict=True))}
-
-    @property
-    def table(self) -> "pd.DataFrame":
-        """A row for each parameter: estimate and standard error."""
-        import pandas as pd
-
-        return pd.DataFrame({"estimate": self.estimates, "standard error": self.errors},
-                            index=pd.Index(self.names, name="parameter"))
 
 
 def check_random_intercept(model: RegressionModel) -> None:

@@ -67,25 +67,6 @@ class Regression(Fit):
         """
         return self.predictor.predict(rows, scale)
 
-    def validate(self, rows: "pd.DataFrame", *, party: str | None = None, min_cell: int = 5) -> "pd.DataFrame":
-        """Calibration and discrimination on new rows with labels, at each site and together.
-
-        Args:
-            rows: as of ``predict``, with the columns of the label.
-            party: the column that names the site; None: the rows are of one.
-            min_cell: the fewest rows, events and rows of a class that are told.
-
-        Returns:
-            A row for each site and for ``all``: ``rows``, ``observed`` and ``expected`` mean label, ``intercept``,
-            ``slope`` and ``concordance`` with their standard errors, and a ``note`` where nothing is told.
-
-        Example:
-            >>> fit.validate(later, party="hospital")["slope"]  # doctest: +SKIP
-        """
-        from resolvent.comparisons.regression.validation import validate
-
-        return validate(self.predictor, rows, party=party, smallest=min_cell)
-
     def effects(self, column: str, rows: "pd.DataFrame") -> "pd.DataFrame":
         """Marginal effects of a column on the mean, at given values of all columns, with intervals by the delta method.
 

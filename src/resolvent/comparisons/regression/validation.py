@@ -56,7 +56,7 @@ def validate(predictor: Predictor, frame: "pd.DataFrame", *, party: str | None =
         InputError: a column is missing, the label has several classes without an order, or no site has enough rows.
 
     Example:
-        >>> validate(fit.predictor, later, party="hospital")["slope"]  # doctest: +SKIP
+        >>> rv.statistics.validate(fit.predictor, later, party="hospital")["slope"]  # doctest: +SKIP
     """
     import pandas as pd
 

@@ -89,9 +89,14 @@ def random_in_words(fit: "Fit") -> list[str]:
     """The fit with a random intercept: a sentence, and its table."""
     if fit.random is None:
         return []
+    spread = f"a standard deviation of {number(fit.random.tau)}" if fit.random.tau else (
+        "no standard deviation beyond chance")
+    sentence = (f"Random intercept: the sites' intercepts have {spread}; p {probability(fit.random.p)} of the test "
+                f"that it is zero. Log-likelihood {fit.random.log_likelihood:.2f}, by Laplace's approximation; fitted "
+                f"in {fit.random.rounds} rounds.")
     rows = [[str(name), *(number(x) for x in line)] for name, line in zip(
         fit.random.names, fit.random.table.to_numpy(), strict=True)]
-    return [fit.random.sentence, "", plain_table(["", "estimate", "std. error"], rows, "text")]
+    return [sentence, "", plain_table(["", "estimate", "std. error"], rows, "text")]
 
 
 def table_rows(fit: "Fit") -> tuple[list[str], list[list[str]]]:
