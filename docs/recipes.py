@@ -1,4 +1,4 @@
-"""The gallery: scripts of the folder ``examples``, each with a title, a text, a picture and its code.
+"""The recipes: scripts of the folder ``examples``, each with a title, a text, a picture and its code.
 
 A script begins with a docstring: the title, paragraphs in Markdown, and last a paragraph ``Picture:``, which describes
 what the script leaves in ``figure``. ``python docs/recipes.py [NAME ...]`` runs scripts and draws their pictures.
@@ -41,8 +41,8 @@ def read(name: str) -> Recipe:
 
 
 def names() -> list[str]:
-    """The scripts in the order of the gallery."""
-    page = (Path(__file__).parent / "gallery.md").read_text("utf-8")
+    """The scripts in the order of the page on research."""
+    page = (Path(__file__).parent / "research.md").read_text("utf-8")
     return [name for mark in MARK.finditer(page) for name in re.findall(r"\w+", mark["names"])]
 
 
@@ -62,7 +62,7 @@ def page_of(name: str) -> str:
     return "\n".join([
         f"# {recipe.title}", "", text, "", f"![](../images/recipes/{name}.webp){{ .recipe }}", "",
         f"*Picture: {recipe.picture}*", "", "```py", recipe.code.rstrip(), "```", "",
-        f"The script: [{name}.py](../examples/{name}.py). [All recipes](../gallery.md)", ""])
+        f"The script: [{name}.py](../examples/{name}.py). [All recipes](../research.md#9-recipes)", ""])
 
 
 def links(text: str) -> list[str]:
@@ -90,7 +90,7 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the marks of the gallery by cards."""
+    """Replace the marks of the recipes by cards."""
     return MARK.sub(lambda mark: cards(re.findall(r"\w+", mark["names"])), markdown)
 
 

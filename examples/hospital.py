@@ -2,7 +2,7 @@
 
 Six hospitals have a table of visits. Should a hospital train with the others, and with which method? Training alone is
 compared with two federated methods, the decision for each hospital is read, and the model of one of them predicts new
-visits. More: [your data](data.md), [seeds, intervals, decisions](decisions.md), [use a model](predict.md).
+visits. More: [your data](data.md), [read the advice](decisions.md), [use a model](predict.md).
 
 Picture: the gain over training alone that each hospital can expect, with its interval.
 """

@@ -1,4 +1,4 @@
-"""The recipes of the gallery run, hold what they assert, draw a picture, and are shown."""
+"""The recipes run, hold what they assert, draw a picture, and are shown."""
 
 import importlib.util
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_recipe_runs_and_draws(name, tmp_path, monkeypatch):
         assert "<td>Essen</td>" in shown
 
 
-def test_every_script_is_in_the_gallery_once():
+def test_every_script_is_on_the_page_once():
     assert sorted(RECIPES.names()) == FILES
     assert len(FILES) >= 25
 

@@ -16,7 +16,7 @@ import pytest
 
 SITE = Path(__file__).parents[2] / "site"
 FIRST = ("index", "tutorial", "research", "federation-tutorial", "theory")  # the home page and the four parts
-MORE = ("choosing", "gallery", "recipes/paper_figure", "glossary", "coming-from", "method", "secure-sums", "api/mixing")
+MORE = ("choosing", "recipes/paper_figure", "glossary", "coming-from", "decisions", "secure-sums", "api/mixing")
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="the site is not built: make docs")
 
 

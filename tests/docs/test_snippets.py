@@ -53,7 +53,7 @@ def compiled(block: Block, page: Path) -> types.CodeType:
 # Pages whose blocks train for more than a second.
 SLOW = {"CONTRIBUTING.md", "README.md", "experiments/portfolio/README.md", *(f"docs/{name}.md" for name in (
     "api/algorithm", "api/asynchronous", "api/own_parts", "api/participation", "api/solvers",
-    "coming-from", "data", "decisions", "experiments", "federation", "index", "method", "predict", "privacy",
+    "coming-from", "data", "decisions", "experiments", "federation", "index", "predict", "privacy",
     "regression", "research", "scaling", "theory", "tuning"))}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.when_changed(name_of(p)) if name_of(p) in SLOW else ())
                for p in PAGES if blocks(p, "python")]
