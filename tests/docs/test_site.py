@@ -55,6 +55,22 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere():
     assert broken == []
 
 
+def test_each_page_leads_to_the_previous_and_to_the_next_one():
+    """Followed by their feet, the pages are one chain from the home page to the last one, and the same one back."""
+    def at_the_foot(page, side):
+        foot = re.search(rf'<a href="([^"]+)" class="md-footer__link md-footer__link--{side}"',
+                         (SITE / page).read_text("utf-8"))
+        return foot and str(((SITE / page).parent / foot[1] / "index.html").resolve().relative_to(SITE.resolve()))
+
+    chain = ["index.html"]
+    while (following := at_the_foot(chain[-1], "next")) and following not in chain:
+        assert at_the_foot(following, "prev") == chain[-1]
+        chain.append(following)
+    others = {page for page in pages() if not page.startswith("recipes/") and "This page has moved" not in
+              (SITE / page).read_text("utf-8")}
+    assert set(chain) == others
+
+
 @pytest.fixture(scope="module")
 def served():
     """The address of the site, and a browser without a network beyond it."""
