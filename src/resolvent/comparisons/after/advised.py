@@ -84,7 +84,8 @@ def reasons_against(models: Mapping[str, SiteModel]) -> dict[str, str]:
 
 def nothing_to_use(site: str, reason: str) -> str:
     """The sentence about a site without an advised model."""
-    return f"no model is advised for {site}: {reason}. Name a method to use its model nevertheless"
+    return (f"no model is advised for {site}: {reason}. To use a model nevertheless, name its method: --method METHOD, "
+            "or method= in Python")
 
 
 def chosen_method(record: RunRecord) -> str | None:
