@@ -1,6 +1,8 @@
 """The recipes run, hold what they assert, draw a picture, and are shown."""
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -15,9 +17,12 @@ FILES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.when_changed(f"examples/{name}.py")) for name in FILES])
-def test_recipe_runs_and_draws(name, tmp_path, monkeypatch):
+def test_recipe_runs_and_draws(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    variables = RECIPES.run(name)
+    variables, printed = RECIPES.run(name), capsys.readouterr().out
+    page = (ROOT / "docs" / "regression.md").read_text("utf-8")
+    shown = re.findall(rf"<!-- printed by examples/{name}\.py -->\n```text\n(.*?)```", page, re.DOTALL)
+    assert all(block in printed for block in shown)
     assert any(axes.has_data() for axes in variables["figure"].axes)
     plt.close("all")  # otherwise matplotlib warns of many figures
     if name == "hospital":
@@ -28,6 +33,11 @@ def test_recipe_runs_and_draws(name, tmp_path, monkeypatch):
 def test_every_script_is_on_the_page_once():
     assert sorted(RECIPES.names()) == FILES
     assert len(FILES) >= 25
+
+
+def test_no_script_hides_a_module_of_python():
+    """Python puts a script's folder first in its path: beside compression.py, JAX cannot be imported."""
+    assert {*FILES} & {*sys.stdlib_module_names, "compression"} == set()
 
 
 def test_pages_of_recipes():
