@@ -2,8 +2,8 @@
 
 Who the patients of the Stanford heart transplant programme are, how long they live, and how the hazard depends on their
 age and its square, as R. Miller and J. Halpern ask in *Regression with censored data* (Biometrika, 1982). The rows are
-the 69 patients of Miller's earlier table (1976), which statsmodels has, divided at random over four simulated sites. All
-five analyses come from sums of the sites, and are compared with statsmodels on the pooled rows. Needs the extra
+the 69 patients of Miller's earlier table (1976), which statsmodels has, divided at random over four simulated sites.
+All five analyses come from sums of the sites, and are compared with statsmodels on the pooled rows. Needs the extra
 `statistics`, and statsmodels. More: [regression over sites](regression.md), [describe](describe.md).
 
 Picture: survival after the transplant of patients below 48 years and of older ones, with 95 % intervals.
