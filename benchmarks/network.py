@@ -55,7 +55,8 @@ from resolvent.federation.protocol.connections import read_connections
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
-from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, SITE_FILE
+from resolvent.federation.protocol.policy import REHEARSAL, VARIABLE
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import Message, decode, encode
 
@@ -204,7 +205,7 @@ def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
     """Medians of the seconds of a round of FedAvg: of this library, and of NVIDIA FLARE's own."""
     seconds = {"digits": [], FEDAVG: []}
     for number in range(repeats):
-        job = FederationJob("", rehearsal.plan.text, tuple(sites), rehearsal=True)
+        job = FederationJob("", rehearsal.plan.text, tuple(sites))
         summary = federate(note, rehearsal.plan, folder / f"run-{number}", job, lambda event: None, notify=print)
         seconds["digits"].append(summary["methods"]["fedavg"]["seconds_per_round"])
         job = {"sites": sites, "rounds": rounds}
@@ -218,8 +219,8 @@ def measure_regression(note, sites, repeats, folder):
     seconds = []
     for number in range(repeats):
         file = RegressionFile.parse(REGRESSION, "regression.yaml", f"regression-{number}")
-        regression, events = FederatedRegression(file, is_rehearsal=True), []
-        job = FederationJob("", regression.text, tuple(sites), rehearsal=True)
+        regression, events = FederatedRegression(file, REHEARSAL), []
+        job = FederationJob("", regression.text, tuple(sites))
         with patch("resolvent.federation.lead.watchdog.SERVER_CLASS", REGRESSION_CLASS):
             federate(note, regression, folder / file.name, job, events.append, notify=print)
         ends = [event["time"] for event in events if event["event"] == "round" and event["method"] == "estimates"]
@@ -238,7 +239,7 @@ def measure(rounds, size, count, repeats, ways, folder):
     kits = make_kits(folder / "kits", name="timing", host="localhost", port=port, sites=sites, lead=LEAD)
     write_sites(kits[LEAD], "timing", sites)
     files = _write_tables(rehearsal, folder / "sites")
-    variables = {REHEARSAL: "1", "PYTHONPATH": str(Path(__file__).parent)}
+    variables = {VARIABLE: REHEARSAL.name, "PYTHONPATH": str(Path(__file__).parent)}
     allowed = (*ALLOWED_CLASSES, *CLASSES, *FEDAVG_CLASSES, REGRESSION_CLASS)
     with ExitStack() as stack:
         server = stack.enter_context(running(start_engine(kit_note(kits[SERVER_KIT], "server"), allowed, variables)))

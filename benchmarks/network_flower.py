@@ -119,7 +119,7 @@ def flower_rounds(rehearsal, rounds, folder, limit=900):
 def own_rounds(rehearsal, folder):
     """The median of the seconds of a round of this library."""
     with rehearsed_federation(rehearsal, folder / "work", print, "flower") as kits:
-        job = FederationJob("", rehearsal.plan.text, (*rehearsal.sites,), rehearsal=True)
+        job = FederationJob("", rehearsal.plan.text, (*rehearsal.sites,))
         record = federate(KitNote(kits[LEAD]), rehearsal.plan, folder / "run", job, lambda event: None, notify=print)
     return record.methods["fedavg"].seconds_per_round
 

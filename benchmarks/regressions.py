@@ -151,6 +151,7 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
     from resolvent.federation.protocol.job import FederationJob
     from resolvent.federation.protocol.limits import Limits
     from resolvent.federation.protocol.plan_files import plan_from_text
+    from resolvent.federation.protocol.policy import REHEARSAL
     from resolvent.federation.secure.primitives import local_identities
     from resolvent.federation.server.serve import serve_federation
     from resolvent.federation.site.site import Site
@@ -164,7 +165,8 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
         for site, part in rows.items():
             part.to_csv(folder / f"{site}.csv", index=False)
             file = SiteFile(table=str(folder / f"{site}.csv"), limits=Limits())
-            sites[site] = Site(site, folder / site, file, verify=None, is_rehearsal=True, identity=identities[site])
+            sites[site] = Site(site, folder / site, file, verify=lambda content, signature: "lead",
+                               policy=REHEARSAL, identity=identities[site])
 
         def answer(site: str, message: bytes) -> bytes:
             reply = sites[site].handle(message)
@@ -172,8 +174,8 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
                 refusals[site] = [*refused.get("limits", {refused["code"]: None})]
             return reply
 
-        job = FederationJob("run-1", plan_from_text(text, "run-1").text, tuple(rows), rehearsal=True)
-        plan = plan_from_text(job.experiment, job.run, rehearsal=True)
+        job = FederationJob("run-1", plan_from_text(text, "run-1").text, tuple(rows))
+        plan = plan_from_text(job.experiment, job.run, policy=REHEARSAL)
         outcome = serve_federation(job, plan, InProcess({site: partial(answer, site) for site in rows}),
                                    folder / "server", folder / "out", lambda event: None)
         for of_site in sites.values():

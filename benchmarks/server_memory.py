@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import resolvent as rv
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.reports import EvaluationReport, PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import Transport
@@ -54,7 +55,7 @@ def answer(connection, folder, megabytes, names, rounds):
     algorithm, model = method(megabytes)
     problem = rv.problems.LearningProblem(model, rows(megabytes * 10**6 // (4 * CLASSES) - 1))
     sites = {name: Party(algorithm, problem.of_party(0, is_padded=True), PartyStore(Path(folder) / name),
-                         rounds=rounds, name=name, rehearsal=True) for name in names}
+                         rounds=rounds, name=name, policy=REHEARSAL) for name in names}
     while (name := connection.recv()) is not None:
         connection.send_bytes(sites[name].handle(connection.recv_bytes()))
 
@@ -89,7 +90,7 @@ def measure(megabytes, sites, rounds):
         process.start()
         algorithm, model = method(megabytes)
         transport = Socket(server_end, names)
-        coordinator = Coordinator(algorithm, model.init, transport, store, rounds=rounds, rehearsal=True,
+        coordinator = Coordinator(algorithm, model.init, transport, store, rounds=rounds, policy=REHEARSAL,
                                   evaluate_every=1)
         before = memory()[0]
 

@@ -17,6 +17,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import JOURNAL
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.wire import Message, decode, encode
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.journal import Journal
@@ -95,8 +96,8 @@ def pooled_table():
 class Consortium:
     """Sites with folders of their own, and a server; all can be started again."""
 
-    def __init__(self, folder, files=None, text=EXPERIMENT, *, is_rehearsal=False):
-        self.folder, self.frame, self.is_rehearsal = folder, pooled_table(), is_rehearsal
+    def __init__(self, folder, files=None, text=EXPERIMENT, *, policy=FEDERATION):
+        self.folder, self.frame, self.policy = folder, pooled_table(), policy
         (folder / "mine.yaml").write_text(text)
         self.experiment = experiment_of_file(str(folder / "mine.yaml"))
         self.files = {}
@@ -104,10 +105,10 @@ class Consortium:
             table = folder / f"{site}.csv"
             self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
             self.files[site] = SiteFile(table=str(table), **{
-                "test": 0.3, "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
+                "test": 0.3, "limits": NO_LIMITS if policy is REHEARSAL else LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy)
 
     def job(self, **changes):
         return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})

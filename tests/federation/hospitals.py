@@ -11,6 +11,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.plan_files import plan_from_text, table_plan_of_file
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
@@ -40,13 +41,13 @@ def table(rows=60, seed=0, more=10):
 class Hospitals:
     """Sites with folders of their own, a lead's file and a server."""
 
-    def __init__(self, folder, frame, settings, *, kind="regression", limits=NO_LIMITS, is_rehearsal=True,
+    def __init__(self, folder, frame, settings, *, kind="regression", limits=NO_LIMITS, policy=REHEARSAL,
                  privacy=None):
-        self.folder, self.frame, self.is_rehearsal, self.limits = folder, frame, is_rehearsal, limits
+        self.folder, self.frame, self.policy, self.limits = folder, frame, policy, limits
         folder.mkdir(exist_ok=True)
         self.file = folder / "mine.yaml"
         self.file.write_text(json.dumps({kind: settings} | ({"privacy": privacy} if privacy else {})))
-        self.plan = table_plan_of_file(str(self.file), rehearsal=is_rehearsal)
+        self.plan = table_plan_of_file(str(self.file), policy=policy)
         self.files, self.sent = {}, []
         for site in SITES:
             path = folder / f"{site}.csv"
@@ -57,7 +58,7 @@ class Hospitals:
         """Run the plan; ``change`` is what a server does to its messages."""
         job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
         identities = local_identities(SITES) if self.plan.privacy else dict.fromkeys(SITES)
-        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
+        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy,
                             identity=identities[name]) for name in SITES}
 
         def handler(name):
@@ -68,7 +69,7 @@ class Hospitals:
             return handle
 
         try:
-            plan = plan_from_text(job.experiment, job.run, rehearsal=self.is_rehearsal)
+            plan = plan_from_text(job.experiment, job.run, policy=self.policy)
             return serve_federation(job, plan, InProcess({name: handler(name) for name in SITES}),
                                     self.folder / "server" / run, self.folder / "out", observe)
         finally:

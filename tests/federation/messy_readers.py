@@ -214,7 +214,7 @@ class Readers:
 
     def federate_regression(self, text=()):
         """The rows of all sites of a regression, in the agreement that they make."""
-        plan = FederatedRegression(RegressionFile.load(self.regression_file(text)), is_rehearsal=False)
+        plan = FederatedRegression(RegressionFile.load(self.regression_file(text)))
         frames, reports = [], {}
         for name in sorted(self.messy.sites, key=natural_order):
             site = self.site_file(self.messy.sites.index(name))

@@ -12,6 +12,7 @@ import resolvent as rv
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.server.coordinator import Coordinator
@@ -87,7 +88,7 @@ class Federation:
             self.stores[name].close()
         self.stores[name] = self._exit.enter_context(self.party_store(self.folder / name))
         self.parties[name] = Party(self.algorithm, self.problem.of_party(k, is_padded=True), self.stores[name],
-                                   **{"rounds": self.rounds, "name": name, "limits": self.limits, "rehearsal": True,
+                                   **{"rounds": self.rounds, "name": name, "limits": self.limits, "policy": REHEARSAL,
                                       **settings})
 
     def run(self, observe=None, **settings):
@@ -95,7 +96,7 @@ class Federation:
         with self.server_store(self.folder / "server") as self.store:
             coordinator = Coordinator(self.algorithm, self.problem, self.transport, self.store, **{
                 "rounds": self.rounds, "seed": SEED, "rules": self.rules, "evaluate_every": self.rounds,
-                "rehearsal": True, **self.settings, **settings})
+                "policy": REHEARSAL, **self.settings, **settings})
             return coordinator.run(observe)
 
     def party_states(self, record):

@@ -17,6 +17,7 @@ from resolvent.federation.lead.rehearsal import compare_with_simulation, prepare
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.simulator.run import simulate
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame
@@ -53,8 +54,8 @@ def check_private_sums(rehearsal, kits, folder, note):
         inner: {name: fedavg_plus, sigma: 0.5}}""").replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: "
                                                             "[east, west]}")
     experiment = experiment_from_text(text + "participation: {name: Full, weighting: uniform}\n"
-                                      "privacy: {secure_sums: true, min_sites: 2}\n", "private")
-    job = FederationJob("", experiment.text, SITES, rehearsal=True)
+                                      "privacy: {secure_sums: true, min_sites: 2}\n", "private", policy=REHEARSAL)
+    job = FederationJob("", experiment.text, SITES)
     federate(note, experiment, folder / "private", job, print, notify=print)
     (parity,) = compare_with_simulation(rehearsal, experiment, folder / "private", {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
@@ -65,8 +66,8 @@ def check_late_replies(rehearsal, kits, folder, note):
     server = kits.get(SERVER_KIT, note.kit)  # over Flower the lead makes the server's steps
     text = EXPERIMENT.format(table=folder / "table.csv", rounds=8).replace("Scaffold: scaffold",
                                                                            "FedBuff: {name: fedbuff, buffer: 2}")
-    experiment = experiment_from_text(text, "late")
-    job = FederationJob("", experiment.text, SITES, quorum=1, rehearsal=True)
+    experiment = experiment_from_text(text, "late", policy=REHEARSAL)
+    job = FederationJob("", experiment.text, SITES, quorum=1)
     federate(note, experiment, folder / "late", job, print, notify=print)
     (parity,) = compare_with_simulation(rehearsal, experiment, folder / "late", {site: kits[site] for site in SITES},
                                         server)

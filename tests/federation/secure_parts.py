@@ -90,7 +90,7 @@ class Certified(Consortium):
     """A consortium whose sites have certificates."""
 
     def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy,
                     identity=local_identities(SITES)[name])
 
 

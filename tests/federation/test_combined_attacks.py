@@ -13,6 +13,7 @@ from federation.secure_parts import Certified
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.names import VERSIONS
+from resolvent.federation.protocol.policy import FEDERATION
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.site import regression_guard, site_run
 from resolvent.federation.site.table_versions import TableVersions
@@ -141,7 +142,7 @@ def test_saturated_coefficients_in_two_secure_sums_give_no_row(tmp_path, monkeyp
     monkeypatch.setattr(hospitals_module, "InProcess", lambda handlers: kept.append(Saturated(handlers)) or kept[-1])
     for name, rule in {"without": lambda *arguments: None, "with": regression_guard.check_curvatures}.items():
         monkeypatch.setattr(regression_guard, "check_curvatures", rule)
-        hospitals = Hospitals(tmp_path / name, frame, {"formula": "ill ~ age"}, is_rehearsal=False, limits=Limits(),
+        hospitals = Hospitals(tmp_path / name, frame, {"formula": "ill ~ age"}, policy=FEDERATION, limits=Limits(),
                               privacy={"secure_sums": True})
         slopes = []
         for number, threshold in enumerate(between):

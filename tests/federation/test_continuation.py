@@ -25,6 +25,7 @@ from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.protocol.connections import folder_id, report_second_session
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server import waits as federation_waits
@@ -52,7 +53,7 @@ class Federation(Consortium):
 
     def __init__(self, folder):
         folder.mkdir()
-        super().__init__(folder, text=TEXT, is_rehearsal=True)  # two federations have the same split
+        super().__init__(folder, text=TEXT, policy=REHEARSAL)  # two federations have the same split
         self.is_lost, self.served = Disturbed.is_lost, 0
         self.observe = lambda event: None
 

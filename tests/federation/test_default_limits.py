@@ -25,6 +25,7 @@ from resolvent.federation.protocol.limits import (
     read_refusal,
     reasons_to_refuse,
 )
+from resolvent.federation.protocol.policy import FEDERATION
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
 from resolvent.federation.site import table_versions
 from resolvent.federation.site.dry_run import dry_run
@@ -60,7 +61,7 @@ def test_every_shipped_experiment_is_judged(tmp_path):
         prepare_rehearsal(ExperimentFile.load("splitting"))  # a problem without rows: no site has any
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits", ["evaluate_every=60"]))  # too many scores are refused
     party = rehearsal.plan.table.party
-    experiment = replace(rehearsal.plan, is_rehearsal=False)
+    experiment = replace(rehearsal.plan, policy=FEDERATION)
     tables = [frame.drop(columns=party) for _, frame in rehearsal.frame.groupby(party)]
     for number, code, limit in ((14, "limits", "max_parameters_per_row"), (2, "rare", "min_cell"),
                                 (29, "rare", "min_cell")):

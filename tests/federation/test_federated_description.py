@@ -15,6 +15,7 @@ from resolvent.federation.lead.lead import led_plan
 from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.wire import decode, encode, head_of_message
 from resolvent.federation.site.check import check_site
 
@@ -26,7 +27,7 @@ def described(folder, settings=SETTINGS, frame=None, **options):
     frame = table(90) if frame is None else frame
     frame["age"] = frame["age"].where(np.arange(len(frame)) % 40 > 0)
     frame["ward"] = frame["ward"].where(np.arange(len(frame)) % 50 > 0, "Zaphod")
-    return Hospitals(folder, frame, settings, kind="describe", **{"limits": LIMITS, "is_rehearsal": False, **options})
+    return Hospitals(folder, frame, settings, kind="describe", **{"limits": LIMITS, "policy": FEDERATION, **options})
 
 
 def result(hospitals):
@@ -47,7 +48,7 @@ def test_sites_tell_what_one_process_tells(tmp_path):
 
 
 def test_a_rehearsal_compares_the_numbers(tmp_path):
-    hospitals = described(tmp_path, {**SETTINGS, "min_cell": 1}, is_rehearsal=True, limits=NO_LIMITS)
+    hospitals = described(tmp_path, {**SETTINGS, "min_cell": 1}, policy=REHEARSAL, limits=NO_LIMITS)
     hospitals.frame.to_csv(tmp_path / "all.csv", index=False)
     assert hospitals.serve() == {"status": "complete"}
     rehearsal = rehearsal_of_file(str(hospitals.file), [f"data.table={tmp_path / 'all.csv'}"])

@@ -25,6 +25,7 @@ from resolvent.federation.lead.rehearsal import prepare_table_plan, rehearse
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import decode, encode
@@ -93,7 +94,7 @@ def test_a_federation_refuses_rows_in_the_words_of_the_simulation(tmp_path, chan
 
 
 def careful(tmp_path, formula="ill ~ age + ward", frame=None, privacy=None, **limits):
-    return Hospitals(tmp_path, table(120, more=0) if frame is None else frame, {"formula": formula}, is_rehearsal=False,
+    return Hospitals(tmp_path, table(120, more=0) if frame is None else frame, {"formula": formula}, policy=FEDERATION,
                      limits=replace(Limits(), **limits), privacy=privacy)
 
 
@@ -201,7 +202,7 @@ def test_a_site_refuses_an_interval_with_few_events(tmp_path, caplog):
     few = (frame["site"] == "kiel") & (frame["died"] == 1) & (frame["weeks"] <= 10)
     frame.loc[frame.index[few][3:], "weeks"] = 11
     settings = {"formula": "Surv(weeks, died) ~ age", "baseline_times": [10, 30]}
-    outcome = Hospitals(tmp_path, frame, settings, is_rehearsal=False, limits=Limits()).serve()
+    outcome = Hospitals(tmp_path, frame, settings, policy=FEDERATION, limits=Limits()).serve()
     assert "kiel: refused (limits): " in outcome["message"]
     assert "fewer rows than 5" in outcome["message"]
     assert "aachen: refused" not in outcome["message"]
@@ -250,7 +251,7 @@ def test_a_site_with_most_of_the_rows_hides_behind_few_others(tmp_path):
     pytest.importorskip("Crypto")
     frame = table(200, more=10).drop(index=range(230, 390)).drop(index=range(430, 610)).reset_index(drop=True)
     assert frame["site"].value_counts().to_dict() == {"aachen": 200, "berlin": 50, "kiel": 20}
-    outcome = Hospitals(tmp_path, frame, {"formula": "cost ~ age + grade", "family": "gamma"}, is_rehearsal=False,
+    outcome = Hospitals(tmp_path, frame, {"formula": "cost ~ age + grade", "family": "gamma"}, policy=FEDERATION,
                         limits=Limits(), privacy={"secure_sums": True}).serve()
     assert "aachen: refused (limits): column '" in outcome["message"]
     assert "berlin: refused" not in outcome["message"]
@@ -261,7 +262,7 @@ def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp
     """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""
     pytest.importorskip("Crypto")
     settings = {"formula": "cost ~ age + ward", "errors": "HC3"}
-    plan, events = {"is_rehearsal": False, "limits": Limits(), "privacy": {"secure_sums": True}}, []
+    plan, events = {"policy": FEDERATION, "limits": Limits(), "privacy": {"secure_sums": True}}, []
     hospitals = Hospitals(tmp_path, table(120, more=0), settings, **plan)
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
     fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, settings["formula"], party="site", errors="HC3")
@@ -352,7 +353,7 @@ def test_weights_do_not_single_out_a_row(tmp_path):
     frame = table(120)
     frame = frame.assign(w=np.where(np.arange(len(frame)) == 7, 1.0, 1e-6))
     outcome = Hospitals(tmp_path, frame, {"formula": "ill ~ age + ward", "sampling_weights": "w", "errors": "robust"},
-                        is_rehearsal=False, limits=Limits()).serve()
+                        policy=FEDERATION, limits=Limits()).serve()
     assert outcome["status"] == "refused"
     assert "leverage" in outcome["message"]
 
@@ -411,7 +412,7 @@ def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
     """The server gets masked integers only, and the table is that of the simulation."""
     pytest.importorskip("Crypto")
     frame, (formula, settings) = with_units(table(120, more=0)), SECURE[name]
-    hospitals = Hospitals(tmp_path, frame, {"formula": formula, **settings}, is_rehearsal=False,
+    hospitals = Hospitals(tmp_path, frame, {"formula": formula, **settings}, policy=FEDERATION,
                           limits=Limits(secure_sums=True), privacy={"secure_sums": True})
     assert hospitals.serve() == {"status": "complete"}
     simulated = rv.regress(frame, formula, party="site", **settings)
@@ -518,8 +519,8 @@ def test_secure_sums_over_an_engine(tmp_path, engine):
     file = RegressionFile.parse(json.dumps({
         "data": {"table": str(tmp_path / "rows.csv"), "party": "site"},
         "regression": {"formula": "ill ~ age + ward"}, "privacy": {"secure_sums": True}}), "mine.yaml", "mine")
-    rehearsal = prepare_table_plan(FederatedRegression(file, is_rehearsal=True))
-    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True)
+    rehearsal = prepare_table_plan(FederatedRegression(file, policy=REHEARSAL))
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites))
     fit, (parity,) = rehearse(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work", notify=print,
                               engine=engine)
     assert fit.has_converged
@@ -530,7 +531,7 @@ def test_a_stratum_of_few_rows_is_refused(tmp_path, caplog):
     frame = table(90)
     frame.loc[[3, 4], "sex"] = "x"
     settings = {"formula": "Surv(weeks, died) ~ age", "strata": "sex"}
-    hospitals = Hospitals(tmp_path, frame, settings, limits=Limits(min_sites=3), is_rehearsal=False)
+    hospitals = Hospitals(tmp_path, frame, settings, limits=Limits(min_sites=3), policy=FEDERATION)
     outcome = hospitals.serve()
     assert outcome["status"] == "refused"
     assert "to which fewer rows than 5 contribute" in outcome["message"]

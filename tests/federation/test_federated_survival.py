@@ -16,6 +16,7 @@ from resolvent.federation.lead.lead import led_plan
 from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.wire import decode, encode, head_of_message
 from resolvent.federation.site.check import check_site
 
@@ -25,7 +26,7 @@ SETTINGS = {"time": "weeks", "event": "died", "by": "sex", "every": 4, "until": 
 
 def analysed(folder, settings=SETTINGS, frame=None, **options):
     frame = table(90) if frame is None else frame
-    return Hospitals(folder, frame, settings, kind="survival", **{"limits": LIMITS, "is_rehearsal": False, **options})
+    return Hospitals(folder, frame, settings, kind="survival", **{"limits": LIMITS, "policy": FEDERATION, **options})
 
 
 def result(hospitals):
@@ -56,7 +57,7 @@ def test_sites_tell_what_one_process_tells(tmp_path, privacy):
 
 
 def test_a_rehearsal_compares_the_numbers(tmp_path):
-    hospitals = analysed(tmp_path, {**SETTINGS, "min_cell": 1}, is_rehearsal=True, limits=NO_LIMITS)
+    hospitals = analysed(tmp_path, {**SETTINGS, "min_cell": 1}, policy=REHEARSAL, limits=NO_LIMITS)
     hospitals.frame.to_csv(tmp_path / "all.csv", index=False)
     assert hospitals.serve() == {"status": "complete"}
     rehearsal = rehearsal_of_file(str(hospitals.file), [f"data.table={tmp_path / 'all.csv'}"])
@@ -110,7 +111,7 @@ def test_a_histogram_and_a_grid_of_one_column_are_not_both_told(tmp_path, first)
 
     def describe(run):
         hospitals = Hospitals(tmp_path, frame, {"columns": ["weeks"]}, kind="describe", limits=limits,
-                              is_rehearsal=False)
+                              policy=FEDERATION)
         assert hospitals.serve(run) == {"status": "complete"}
         told = Description.read(tmp_path / "out").table
         return np.isfinite(told[told["statistic"] == "50%"]["low"]).all()

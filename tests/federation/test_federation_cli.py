@@ -51,6 +51,7 @@ from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_consortium, read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, check_run_name, run_of_method
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, head_of_message
@@ -67,7 +68,7 @@ from resolvent.tables.text_formats import TextFormat
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
     """A complete run, and its events."""
-    consortium, events = Consortium(tmp_path_factory.mktemp("federation"), is_rehearsal=True), []
+    consortium, events = Consortium(tmp_path_factory.mktemp("federation"), policy=REHEARSAL), []
     assert consortium.serve(observe=events.append) == {"status": "complete"}
     return consortium, events
 
@@ -119,7 +120,7 @@ def test_the_site_logs_what_left_and_no_value_of_a_row(complete):
 def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monkeypatch):
     """It does not end before every site has stored its models: the disk of one was full at the end of a method."""
     whole, _ = complete
-    consortium = Consortium(tmp_path, is_rehearsal=True)
+    consortium = Consortium(tmp_path, policy=REHEARSAL)
 
     def stop(event):
         if event["event"] == "round" and (event["method"], event["round"]) == ("FedAvg", 2):
@@ -395,16 +396,16 @@ def test_a_job_of_another_version_is_refused(complete):
 def test_an_unfinished_rehearsal_begins_again(complete, tmp_path):
     """Its server and its sites do not exist any more. A federation does not continue it, and the other way round."""
     consortium, path = complete[0], tmp_path / "job.json"
-    rehearsal, real = consortium.job(rehearsal=True), consortium.job()
+    job, real = consortium.job(), consortium.experiment
     names = []
     for _ in range(2):
-        progress = _continue_or_begin(path, rehearsal, consortium.experiment, has_sites=False)
+        progress = _continue_or_begin(path, job, replace(real, policy=REHEARSAL), has_sites=False)
         assert not progress.jobs
         _write_note(path, progress.job, ["job 1"])
         names.append(progress.job.run)
     assert len({*names}) == 2
     with pytest.raises(InputError, match="is an unfinished run of another experiment"):
-        _continue_or_begin(path, real, consortium.experiment, has_sites=False)
+        _continue_or_begin(path, job, real, has_sites=False)
 
 
 def test_a_run_whose_new_site_is_refused_keeps_its_sites(complete, tmp_path):

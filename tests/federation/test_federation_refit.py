@@ -21,6 +21,7 @@ from resolvent.errors import InputError
 from resolvent.federation.lead import refit as federation_refit
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.refit import RefitOrder, write_federated_refit
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.simulator.run import simulate
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame
@@ -31,7 +32,7 @@ TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
     """A complete run."""
-    consortium = Consortium(tmp_path_factory.mktemp("refit"), text=TEXT, is_rehearsal=True)
+    consortium = Consortium(tmp_path_factory.mktemp("refit"), text=TEXT, policy=REHEARSAL)
     assert consortium.serve() == {"status": "complete"}
     return consortium
 
@@ -39,7 +40,7 @@ def complete(tmp_path_factory):
 @pytest.fixture
 def consortium(complete, tmp_path):
     """The same run in other folders."""
-    copy = Consortium(tmp_path, text=TEXT, is_rehearsal=True)
+    copy = Consortium(tmp_path, text=TEXT, policy=REHEARSAL)
     for name in ("out", *SITES):  # the server has a folder for each run
         shutil.copytree(complete.folder / name, tmp_path / name)
     copy.files = dict(complete.files)  # rounds are counted for each table

@@ -30,6 +30,7 @@ from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server import waits as federation_waits
 from resolvent.federation.server.serve import serve_federation
@@ -45,7 +46,7 @@ def judged(tmp_path_factory):
     """A run with two seeds in which one of the sites withholds its scores, and the simulation of the same rows."""
     folder = tmp_path_factory.mktemp("judged")
     consortium = Consortium(folder, {"berlin": {"limits": replace(NO_LIMITS, scores=False)}}, text=EXPERIMENT + METRICS,
-                            is_rehearsal=True)
+                            policy=REHEARSAL)
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)
     text = f"{EXPERIMENT}{METRICS}folds: 1\n".replace(
@@ -102,7 +103,7 @@ def advised(tmp_path_factory, request):
     text = EXPERIMENT.replace("rounds: 3", "rounds: 20\nprecision: float64").replace("fedavg}", (
         "fedavg, Fed+: {name: fedgeomed_plus, sigma: 0.1}}")).replace("evaluate_every: 3", "evaluate_every: 20")
     text += f"folds: {request.param}\n"
-    consortium, rng = Consortium(folder, text=text, is_rehearsal=True), np.random.default_rng(3)
+    consortium, rng = Consortium(folder, text=text, policy=REHEARSAL), np.random.default_rng(3)
     x = rng.normal(size=(sum(rows), 8))
     risk = np.repeat([1, 1, -1], rows) * (x[:, 0] - x[:, 1])
     consortium.frame = frame = pd.DataFrame(x, columns=[f"lab{j}" for j in range(8)]).round(2).assign(

@@ -40,6 +40,7 @@ from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.transport import TransportError, signed_reply
 
@@ -326,8 +327,8 @@ def run(federation, out, observe=print, rounds=3, **rules):
     """Run the experiment, and return the difference of its models to those of the simulation."""
     rehearsal, kits, folder = federation
     text = rehearsal.plan.text.replace("rounds: 3", f"rounds: {rounds}").replace("every: 3", f"every: {rounds}")
-    experiment = experiment_from_text(text, "mine", rehearsal=True)
-    job = FederationJob("", experiment.text, SITES, rehearsal=True, **rules)
+    experiment = experiment_from_text(text, "mine", policy=REHEARSAL)
+    job = FederationJob("", experiment.text, SITES, **rules)
     federate(kit_note(kits[LEAD], "person"), experiment, folder / out, job, observe, notify=print)
     (parity,) = compare_with_simulation(rehearsal, experiment, folder / out, {site: kits[site] for site in SITES})
     return parity.difference

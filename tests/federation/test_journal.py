@@ -25,6 +25,7 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Asked, Usage, reasons_to_refuse
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.site.journal import Journal, head_of
@@ -105,16 +106,16 @@ def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_pa
                 replies.append(decode(answers["site 0"]))
             return answers
 
-    with Federation(algorithm, quadratic(double=False), tmp_path, rehearsal=False, transport=Replaying) as parts:
+    with Federation(algorithm, quadratic(double=False), tmp_path, policy=FEDERATION, transport=Replaying) as parts:
         ledger = tmp_path / JOURNAL
         for k in range(5):
-            parts.start_party(k, rehearsal=False, journal=Journal(ledger) if k == 0 else None)
+            parts.start_party(k, policy=FEDERATION, journal=Journal(ledger) if k == 0 else None)
         parts.run()
         parts.stores["site 0"].close()
         shutil.rmtree(site_folder)
         if folder == "older copy":
             shutil.copytree(copy, site_folder)
-        parts.start_party(0, rehearsal=False, journal=Journal(ledger))
+        parts.start_party(0, policy=FEDERATION, journal=Journal(ledger))
         party = parts.parties["site 0"]
         assert decode(party.handle(Replaying.first["start"])).kind == "ready"
         again = decode(party.handle(Replaying.first["work"]))
@@ -406,7 +407,7 @@ def test_plans_under_one_name_of_a_run_are_several_jobs(tmp_path):
 def uninterrupted(tmp_path_factory):
     """The answers of a whole run in the ledger of a site, and its file operations."""
     folder = tmp_path_factory.mktemp("ledger")
-    consortium = Consortium(folder, text=ONE_METHOD, is_rehearsal=True)
+    consortium = Consortium(folder, text=ONE_METHOD, policy=REHEARSAL)
     with Disk(folder / "berlin").watched() as disk:
         assert consortium.serve() == {"status": "complete"}
     return answers_of(folder), len(disk.operations)
@@ -423,7 +424,7 @@ def answers_of(folder):
 def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_torn, uninterrupted, tmp_path):
     """A site is killed at one of its file operations, such as between the ledger and the reply, and starts again."""
     expected, operations = uninterrupted
-    consortium = Consortium(tmp_path, text=ONE_METHOD, is_rehearsal=True)
+    consortium = Consortium(tmp_path, text=ONE_METHOD, policy=REHEARSAL)
     stop = max(int(point * operations) + is_torn, 1)  # before its first operation the site has no folder
     with Disk(tmp_path / "berlin", stop_at=stop, is_torn=is_torn, copy=tmp_path / "killed").watched() as disk:
         consortium.serve()

@@ -49,6 +49,7 @@ from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.transport import signed_reply
 from resolvent.federation.protocol.wire import EncodedMessage, Message
 from resolvent.federation.server.waits import wait_text
@@ -88,7 +89,7 @@ def test_a_killed_worker_changes_no_model(federation):
                 process.send_signal(signal.SIGKILL)
                 killed.append(process.pid)
 
-    job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, SITES)
     federate(kit_note(kits[LEAD], "person"), rehearsal.plan, folder / "run", job, kill, notify=notes.append)
     assert killed
     assert any("started again" in note for note in notes)
@@ -118,7 +119,7 @@ def test_a_stopped_run_continues(federation):
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
     text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 60", rehearsal.plan.text)
-    experiment = experiment_from_text(text, "mine", rehearsal=True)
+    experiment = experiment_from_text(text, "mine", policy=REHEARSAL)
     job = FederationJob("", text, SITES, retries=0)
     arguments = kit_note(kits[LEAD], "person"), experiment, folder / "stopped", job
     for _ in range(2):
@@ -278,7 +279,7 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_a
     before = site_file.read_text()
     settings = YAML(typ="safe").load(before)
     site_file.write_text(write_yaml({**settings, "limits": {**settings["limits"], "max_rounds": 3}}))
-    job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, SITES)
     try:
         with pytest.raises(InputError, match=r"berlin: refused \(limits\): the site allows at most 3 rounds"):
             federate(kit_note(kits[LEAD], "person"), rehearsal.plan, tmp_path / "run", job, print, notify=print)
@@ -434,7 +435,7 @@ def test_a_stolen_key_is_refused_while_the_run_goes_on_and_the_new_key_connects(
                 for file in changes[0].files:
                     shutil.copy(file, kits[SERVER_KIT] / "startup" / file.name)
 
-        job = FederationJob("", rehearsal.plan.text, SITES, quorum=1, deadline=60.0, rehearsal=True)
+        job = FederationJob("", rehearsal.plan.text, SITES, quorum=1, deadline=60.0)
         federate(kit_note(kits[LEAD], "person"), rehearsal.plan, folder / "run", job, observe, notify=print)
         assert {tuple(event["counted"]) for event in rounds[-10:]} == {("aachen",)}
         reasons = [event["absent"].get("berlin", "") for event in rounds]

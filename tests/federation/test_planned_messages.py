@@ -17,6 +17,7 @@ from resolvent.algorithms import keys
 from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS, library_version
+from resolvent.federation.protocol.policy import FEDERATION
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.site.journal import Journal
@@ -135,7 +136,7 @@ def test_a_party_outside_the_cohort_does_not_work():
     """The cohorts are those of the plan's seed; a site computes them itself."""
     sites = ("aachen", "berlin", "celle")
     planned = [PlannedWork(rv.fedavg(rv.solvers.GD(0.1)), rv.participation.Uniform(2), Membership(name, sites, ()), 3,
-                           9, None, False) for name in sites]
+                           9, None, FEDERATION) for name in sites]
     for t in range(9):
         round_key = keys.round_key(keys.root_key(3), jnp.asarray(t))
         cohort = rv.participation.Uniform(2).draw((), keys.cohort_key(round_key), t, jnp.array([9, 5, 7]))[0]
@@ -156,7 +157,7 @@ def test_a_party_outside_the_cohort_does_not_work():
     (rv.participation.Uniform(2), rv.combinators.PrivateParties(rv.fedavg(rv.solvers.GD(0.1)), cohort=2.0), 1.0),
 ], ids=["by size", "budgets", "stragglers by size", "secret cohorts"])
 def test_efforts_that_do_not_depend_on_what_the_site_cannot_know_are_checked(participation, algorithm, expected):
-    plan = PlannedWork(algorithm, participation, Membership("b", ("a", "b", "c"), ()), 0, 5, 5, False)
+    plan = PlannedWork(algorithm, participation, Membership("b", ("a", "b", "c"), ()), 0, 5, 5, FEDERATION)
     key = np.asarray(jax.random.key_data(keys.party_key(keys.phase_key(keys.round_key(
         keys.root_key(0), jnp.asarray(1)), 0), jnp.array(1))))
     for effort in (0.1, 0.5, 1.0):

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, answer_of, request_bytes, sent, signed
+from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, request_bytes, sent, signed
 from resolvent.cli import site as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol import signatures
 from resolvent.federation.protocol.experiment import experiment_from_text
-from resolvent.federation.protocol.files import Approval, SiteFile, read_site
+from resolvent.federation.protocol.files import Approval, read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.limits import read_refusal
@@ -21,7 +21,6 @@ from resolvent.federation.protocol.names import JOURNAL, library_version
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
-from resolvent.federation.site.site import Site
 
 LEAD = "lead@example.org"
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
@@ -130,11 +129,6 @@ def test_messages_of_another_plan_get_no_answer(tmp_path):
             refused = answer_of(site.handle(request_bytes(kind, run=job.run, plan=plan)))["refused"]
             assert read_refusal(refused)[1].startswith("refused (conflict)")
     site.close()
-
-
-def test_a_site_without_a_way_to_check_signatures_does_not_start(tmp_path):
-    with pytest.raises(ValueError, match="signed plans only"):
-        Site("aachen", tmp_path, SiteFile(table="x.csv", limits=LIMITS), verify=None)
 
 
 def test_the_commands_show_plans_and_decide(tmp_path, monkeypatch, capsys):

@@ -16,6 +16,8 @@ from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.plan import Part
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server import coordinator, served_plan
@@ -27,11 +29,11 @@ HALF = rv.participation.Bernoulli(0.5)
 PRIVATE = rv.combinators.PrivateParties(rv.fedavg(GD), cohort=5.0, clip=0.5, noise_multiplier=2.0)
 
 
-def federation(algorithm, folder, *, rehearsal=False, **settings):
-    """Five parties; without ``rehearsal`` all of them and the server behave as in a real federation."""
-    parts = Federation(algorithm, quadratic(double=False), folder, **{"rehearsal": rehearsal, **settings})
+def federation(algorithm, folder, *, policy=FEDERATION, **settings):
+    """Five parties; by default all of them and the server behave as in a real federation."""
+    parts = Federation(algorithm, quadratic(double=False), folder, **{"policy": policy, **settings})
     for k in range(5):
-        parts.start_party(k, rehearsal=rehearsal)
+        parts.start_party(k, policy=policy)
     return parts
 
 
@@ -46,10 +48,10 @@ def noise_of_seed(t, shape):
 
 
 @pytest.mark.when_changed
-@nightly.parametrize("rehearsal", [False, True], others=nightly.WHEN_CHANGED)
-def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_path, rehearsal):
+@nightly.parametrize("policy", [FEDERATION, REHEARSAL], others=nightly.WHEN_CHANGED)
+def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_path, policy):
     """In a rehearsal the attack gives the sum without noise; in a real federation all of the noise stays."""
-    with federation(PRIVATE, tmp_path / "run", rehearsal=rehearsal, rounds=10) as parts:
+    with federation(PRIVATE, tmp_path / "run", policy=policy, rounds=10) as parts:
         parts.run()
         models = {record.round: np.asarray(record.state.inner) for record in parts.store.records}
     errors = []
@@ -59,7 +61,7 @@ def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_
         total = sum(u * jnp.minimum(1, 0.5 / jnp.linalg.norm(u)) for u in updates)
         guess = (models[t + 1] - models[t]) * 5 - noise_of_seed(t, w.shape) * 2.0 * 0.5
         errors.append(np.asarray(guess - total))
-    if rehearsal:
+    if policy is REHEARSAL:
         assert np.abs(errors).max() < 1e-5
     else:
         assert np.sqrt(np.mean(np.square(errors))) > 0.5  # the noise of the server, and the guess
@@ -75,10 +77,10 @@ def test_reports_have_nothing_of_a_single_update(tmp_path, noise):
     problem = quadratic(double=False)
     problem = rv.problems.QuadraticProblem(problem.hessians, problem.linears.at[2].set(3e38))
     private = dataclasses.replace(PRIVATE, inner=rv.fedavg(rv.solvers.GD(100.0)), noise=noise)
-    parts = Federation(private, problem, tmp_path / "run", rehearsal=False)
+    parts = Federation(private, problem, tmp_path / "run", policy=FEDERATION)
     with parts:
         for k in range(5):
-            parts.start_party(k, rehearsal=False)
+            parts.start_party(k, policy=FEDERATION)
         result = parts.run()
     phases = [report for report in result.reports if hasattr(report, "norms")]
     assert len(phases) == 3
@@ -94,7 +96,7 @@ def test_cohorts_come_from_a_secret_that_is_stored_with_the_run(tmp_path):
     for folder in ("first", "second"):
         with federation(PRIVATE, tmp_path / folder, rounds=12, participation=HALF) as parts:
             drawn.append(cohorts(parts.run()))
-    with federation(PRIVATE, tmp_path / "rehearsal", rehearsal=True, rounds=12, participation=HALF) as parts:
+    with federation(PRIVATE, tmp_path / "rehearsal", policy=REHEARSAL, rounds=12, participation=HALF) as parts:
         drawn.append(cohorts(parts.run()))
     assert drawn[0] != drawn[1] != drawn[2] != drawn[0]
     secret = tmp_path / "first" / "server" / "secret.key"
@@ -158,10 +160,10 @@ def test_a_run_without_its_secret_does_not_continue(tmp_path):
 
 
 def test_a_rehearsal_is_not_continued_as_a_federation(tmp_path):
-    with federation(PRIVATE, tmp_path / "run", rehearsal=True, rounds=1) as parts:
+    with federation(PRIVATE, tmp_path / "run", policy=REHEARSAL, rounds=1) as parts:
         parts.run()
         with pytest.raises(InputError, match="a run of a rehearsal, which a federation cannot continue"):
-            parts.run(rehearsal=False, rounds=2)
+            parts.run(policy=FEDERATION, rounds=2)
 
 
 def test_a_simulation_says_that_it_cannot_repeat_the_run(tmp_path):
@@ -173,29 +175,29 @@ def test_a_simulation_says_that_it_cannot_repeat_the_run(tmp_path):
 
 @pytest.mark.when_changed
 @pytest.mark.filterwarnings("ignore:.*no reply arrived:resolvent.errors.UnusedRepliesWarning")
-@nightly.parametrize("rehearsal", [True, False])
-def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehearsal):
+@nightly.parametrize("policy", [REHEARSAL, FEDERATION])
+def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, policy):
     """A rehearsal has the noise of the simulation."""
     no_party = rv.participation.Bernoulli(1e-6)
-    with federation(PRIVATE, tmp_path / "run", rehearsal=rehearsal, participation=no_party) as parts:
+    with federation(PRIVATE, tmp_path / "run", policy=policy, participation=no_party) as parts:
         result = parts.run()
         models = {record.round: np.asarray(record.state.inner) for record in parts.store.records}
     assert cohorts(result) == [(), (), ()]
     assert all((models[t] != models[t + 1]).all() for t in range(3))
     settings = {"rounds": 3, "seed": SEED, "participation": no_party, "progress": False}
     simulated = rv.simulate(PRIVATE, quadratic(double=False), **settings)
-    assert np.allclose(simulated.server_model, result.shared, atol=1e-6) == rehearsal
+    assert np.allclose(simulated.server_model, result.shared, atol=1e-6) == (policy is REHEARSAL)
 
 
 @pytest.mark.when_changed
-@nightly.parametrize("rehearsal", [False, True])
-def test_the_noise_of_a_site_is_drawn_by_its_operating_system_in_every_step(tmp_path, rehearsal, monkeypatch):
+@nightly.parametrize("policy", [FEDERATION, REHEARSAL])
+def test_the_noise_of_a_site_is_drawn_by_its_operating_system_in_every_step(tmp_path, policy, monkeypatch):
     sizes, draw = [], gaussian_noise.discrete_gaussian
     monkeypatch.setattr(gaussian_noise, "discrete_gaussian", lambda sigma, n: sizes.append(n) or draw(sigma, n))
     algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
-    with federation(algorithm, tmp_path / "run", rehearsal=rehearsal) as parts:
+    with federation(algorithm, tmp_path / "run", policy=policy) as parts:
         parts.run()
-    assert sizes == ([] if rehearsal else [3] * (5 * 3 * 2))
+    assert sizes == ([] if policy is REHEARSAL else [3] * (5 * 3 * 2))
 
 
 def test_the_noise_of_parties_leaves_a_site_on_the_grid(tmp_path):
@@ -242,23 +244,24 @@ def test_a_number_that_is_not_finite_does_not_let_the_others_pass_the_clip(numbe
 
 
 def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path):
-    """Whether a run is a rehearsal is decided where it runs, not by the lead's order."""
-    rehearsals = []
+    """The server's policy is decided where it runs, not by the lead's order."""
+    policies = []
 
     class Stopped(Exception):
         pass
 
-    def make(*args, rehearsal, **settings):
-        rehearsals.append(rehearsal)
+    def make(*args, policy, **settings):
+        policies.append(policy)
         raise Stopped
 
     monkeypatch.setattr(served_plan, "Coordinator", make)
     experiment = SimpleNamespace(
-        seeds=(0,), labels=("a",), is_rehearsal=False, rounds_of=lambda label: 1, participation=lambda: None,
-        privacy=None, evaluate_every=None)
+        seeds=(0,), parts=(Part(0),), labels=("a",), policy=FEDERATION, rounds_of=lambda label: 1,
+        participation=lambda: None, privacy=None, evaluate_every=None)
     served = SimpleNamespace(
-        job=FederationJob("run", "", ("a",), rehearsal=True), plan=experiment, folder=tmp_path, observe=None,
+        job=FederationJob("run", "", ("a",), policy=REHEARSAL.name), plan=experiment, folder=tmp_path, observe=None,
         transport=SimpleNamespace(choose_parties=lambda **rule: None))
     with pytest.raises(Stopped):
-        served_plan.ServedPlan._run_method(served, "a", 0, PRIVATE, rv.models.logistic(2, 2).init, score="", samples=1)
-    assert rehearsals == [False]
+        served_plan.ServedPlan._run_method(served, "a", Part(0), PRIVATE, rv.models.logistic(2, 2).init, score="",
+                                            samples=1)
+    assert policies == [FEDERATION]

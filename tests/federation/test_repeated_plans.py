@@ -13,6 +13,7 @@ import nightly
 from federation.hospitals import Hospitals, table
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.plan_files import table_plan_of_file
+from resolvent.federation.protocol.policy import FEDERATION
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.site import read_rows
 
@@ -33,7 +34,7 @@ class Lead:
         frame["hiv"] = np.random.default_rng(1).choice([0, 1], len(frame))
         self.rows, self.privacy, self.runs = frame[frame["site"] == "aachen"], privacy, 0
         self.known = self.rows.drop_duplicates("age", keep=False)
-        self.hospitals = Hospitals(folder, frame, {"formula": "cost ~ age"}, is_rehearsal=False,
+        self.hospitals = Hospitals(folder, frame, {"formula": "cost ~ age"}, policy=FEDERATION,
                                    limits=Limits(**limits), privacy=privacy)
 
     def ask(self, formula, until="agreed", **missing):

@@ -12,6 +12,7 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse
 from resolvent.federation.protocol.files import Approval
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
@@ -42,7 +43,7 @@ def consortium(folder, kind, change=lambda frame: frame, **options):
 @pytest.mark.when_changed
 @nightly.parametrize("kind", LABELS)
 def test_models_are_those_of_a_simulation_and_predict_every_label(kind, tmp_path):
-    federation = consortium(tmp_path, kind, is_rehearsal=True)
+    federation = consortium(tmp_path, kind, policy=REHEARSAL)
     assert federation.serve() == {"status": "complete"}
     encoding = read_encoding(tmp_path / "aachen" / "mine-1" / "encoding.json")
     labels = LABELS[kind][0]
@@ -70,7 +71,7 @@ def test_a_rehearsal_over_nvidia_flare_gives_the_models_of_a_simulation(kind, tm
     text = federation.experiment.text.replace("the table of each site", "pooled.csv")
     monkeypatch.chdir(tmp_path)
     rehearsal = prepare_rehearsal(ExperimentFile.parse(text, "pooled.yaml", "pooled"))
-    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites))
     _, parities = rehearse(rehearsal, tmp_path / "run", job, print, folder=tmp_path / "work", notify=print)
     assert [parity.method for parity in parities] == ["FedAvg"]
     assert parities[0].is_equal
@@ -103,11 +104,11 @@ def test_a_site_that_reports_another_number_of_labels_is_refused(tmp_path):
                     del message.facts["content"]["table"]["labels"][1:]
             return {site: encode(message) for site, message in replies.items()}
 
-    status = consortium(tmp_path, "multi-label", is_rehearsal=True).serve(transport=Cuts)
+    status = consortium(tmp_path, "multi-label", policy=REHEARSAL).serve(transport=Cuts)
     assert "reports 1 labels, and the experiment has 2" in status["message"]
 
 
 def test_labels_that_do_not_belong_together_are_refused(tmp_path):
     federation = consortium(tmp_path, "multi-label", lambda frame: frame.assign(tired=frame["height"]),
-                            is_rehearsal=True)
+                            policy=REHEARSAL)
     assert "of several labels all are numbers" in federation.serve()["message"]

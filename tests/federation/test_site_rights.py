@@ -20,6 +20,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Limits, check_parts, scored_splits
+from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.reports import EvaluationReport
 from resolvent.federation.protocol.stores import PartyStore
@@ -155,12 +156,12 @@ def test_what_a_federation_does_not_run(case):
     build, reason = REFUSED[case]
     with pytest.raises(InputError, match=reason):
         Coordinator(build(), lambda key: jnp.zeros(3), None, None, rounds=1)
-    check_parts(build(), rehearsal=True)
+    check_parts(build(), REHEARSAL)
 
 
 @pytest.mark.parametrize("make", [rv.fedavg, rv.scaffold, rv.rfa, rv.fedadam, rv.fedpi, rv.ditto, rv.apfl])
 def test_algorithms_of_the_library_are_trusted(make):
-    check_parts(make(GD), rehearsal=False)
+    check_parts(make(GD), FEDERATION)
 
 
 def test_limits_that_make_no_sense_are_refused():
@@ -185,19 +186,19 @@ def test_nothing_is_pickled_and_no_code_is_executed():
 
 
 @pytest.mark.when_changed
-@nightly.parametrize("rehearsal", [False, True])
-def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, rehearsal):
+@nightly.parametrize("policy", [FEDERATION, REHEARSAL])
+def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, policy):
     """The same seed gives other models, except in a rehearsal, which repeats the simulation."""
     algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
     models = []
     for folder in (tmp_path / "first", tmp_path / "second"):
         with Federation(algorithm, quadratic(double=False), folder) as parts:
             for k in range(5):
-                parts.start_party(k, rehearsal=rehearsal)
+                parts.start_party(k, policy=policy)
             result = parts.run()
             models.append(np.asarray(result.shared))
-            assert result.record.protected == (() if rehearsal else (0, 1, 2, 3, 4))
-    assert np.array_equal(*models) == rehearsal
+            assert result.record.protected == (() if policy is REHEARSAL else (0, 1, 2, 3, 4))
+    assert np.array_equal(*models) == (policy is REHEARSAL)
 
 
 @pytest.mark.when_changed

@@ -11,6 +11,7 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 
@@ -23,7 +24,7 @@ def folder(tmp_path_factory):
 def serve(folder, experiment, job):
     job = signed(job)
     sites = {site: Site(site, folder / site / "runs", read_site(folder / site / "site.yaml"), verify=lead_of,
-                        is_rehearsal=True)  # otherwise each site divides its rows by a secret of its own
+                        policy=REHEARSAL)  # otherwise each site divides its rows by a secret of its own
              for site in SITES}
     try:
         return serve_federation(job, experiment, InProcess({name: site.handle for name, site in sites.items()}),
@@ -36,7 +37,7 @@ def serve(folder, experiment, job):
 def test_models_are_those_of_the_simulation(folder, monkeypatch):
     monkeypatch.chdir(folder)
     experiment = experiment_of_file("mine.yaml")
-    job = FederationJob("mine-1", experiment.text, SITES, rehearsal=True)
+    job = FederationJob("mine-1", experiment.text, SITES)
     assert serve(folder, experiment, job) == {"status": "complete"}
     check_models(folder, folder / "out", folder / "aachen" / "runs" / "mine-1")
 

@@ -329,7 +329,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
     require_engine(engine)
     rehearsal = rehearsal_of_file(source, changes)
-    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True, **rules)
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
     with federation_observer() as observe:
         result, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,

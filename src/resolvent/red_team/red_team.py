@@ -185,7 +185,7 @@ def _membership(dry: DryRun, file: SiteFile, algorithm: Algorithm, last: Release
 
     def train(shadow: LearningProblem) -> Any:
         return trained_model(algorithm, shadow, rounds=last.round + 1, seed=experiment.seed, sites=sites,
-                             draws_own_noise=adds_private_noise(algorithm) and not experiment.is_rehearsal,
+                             draws_own_noise=adds_private_noise(algorithm) and experiment.policy.has_secret_noise,
                              clip=file.limits.clip, noise=file.limits.noise)
 
     return attack_membership(problem, released, train, budget.left, progress)

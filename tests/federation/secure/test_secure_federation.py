@@ -13,6 +13,7 @@ from federation.secure_parts import Recorder, same
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.secure.primitives import local_identities
@@ -223,7 +224,7 @@ def test_a_server_that_leaves_a_site_out_has_its_reply_unless_the_sites_know_the
 
     with Federation(algorithm, problem, tmp_path, rounds=2, transport=Lying, participation=full, secure=rules) as parts:
         for k, name in enumerate(names):
-            plan = PlannedWork(algorithm, full, Membership(name, names, ()), SEED, 2, 2, rehearsal=True)
+            plan = PlannedWork(algorithm, full, Membership(name, names, ()), SEED, 2, 2, policy=REHEARSAL)
             secure = SecureSite(name, "run", tmp_path / f"keys of {name}", identities[name], rules, names)
             parts.start_party(k, planned=plan if knows_plan else None, secure=secure)
         with pytest.raises(FederationStoppedError):  # the fifth site is not asked

@@ -12,6 +12,7 @@ from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -33,7 +34,7 @@ participation: {name: Full, weighting: uniform}
 @nightly.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
 def test_models_are_those_of_the_simulation(text, tmp_path):
     """The shared model to the bit; a personal model is in the folder of its site."""
-    consortium = Certified(tmp_path, text=text, is_rehearsal=True)
+    consortium = Certified(tmp_path, text=text, policy=REHEARSAL)
     assert consortium.serve() == {"status": "complete"}
     encoding = read_encoding(tmp_path / "aachen" / "mine-1" / "encoding.json")
     data = from_frame(consortium.frame, "site", "ill", encoding=encoding, test=0.3)

@@ -13,6 +13,7 @@ from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_sums import integers_of, names_only, pooled, pooled_from_integers
 from resolvent.federation.protocol.wire import decode
@@ -97,9 +98,9 @@ def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
     """And the encoding is that of the run without secure sums, to the bit."""
     (tmp_path / "secure").mkdir()
     (tmp_path / "plain").mkdir()
-    assert Certified(tmp_path / "secure", text=TEXT, is_rehearsal=True).serve() == {"status": "complete"}
+    assert Certified(tmp_path / "secure", text=TEXT, policy=REHEARSAL).serve() == {"status": "complete"}
     text = TEXT[:TEXT.index("privacy:")]
-    assert Certified(tmp_path / "plain", text=text, is_rehearsal=True).serve() == {"status": "complete"}
+    assert Certified(tmp_path / "plain", text=text, policy=REHEARSAL).serve() == {"status": "complete"}
     encodings = [read_encoding(tmp_path / kind / "aachen" / "mine-1" / "encoding.json") for kind in ("secure", "plain")]
     assert encodings[0] == encodings[1]
     metrics = pd.read_parquet(tmp_path / "secure" / "out" / "metrics.parquet")

@@ -16,6 +16,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.reports import Report
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import PartyHandler, Transport
@@ -92,14 +93,14 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
         for name, identity in local_identities(names).items()}
     try:
         parties = {name: Party(algorithm, problem.of_party(k, is_padded=True), store, rounds=rounds, name=name,
-                               method=settings.get("method", "algorithm"), limits=limits, rehearsal=True,
+                               method=settings.get("method", "algorithm"), limits=limits, policy=REHEARSAL,
                                secure=sums.get(name))
                    for k, (name, store) in enumerate(zip(names, stores, strict=True))}
         with ServerStore(Path(folder) / "server") as store:
             transport = InProcess({name: party.handle for name, party in parties.items()})
             # Those by which the parties weigh their replies; the sizes of a problem may be a multiple of them.
             samples = sum(int(problem.oracle(jnp.array(k)).samples) for k in range(problem.parties))
-            coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, run=run,
+            coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, policy=REHEARSAL, run=run,
                                       secure=secure, samples=samples, **settings)
             return coordinator.run(observe)
     finally:

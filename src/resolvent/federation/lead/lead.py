@@ -186,7 +186,7 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
         notify(plan.note)
     with locked(out):
         is_done = led.is_complete(out)
-        if is_done and not job.rehearsal:
+        if is_done and plan.policy.continues_runs:
             result = led.read(out)
             (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
             notify(f"{out} is a complete run of this {plan.title}, and nothing is started: {_ANOTHER_RUN}. A complete "
@@ -259,14 +259,15 @@ def new_run_name(plan: Plan) -> str:
 
 def _continue_or_begin(path: Path, job: FederationJob, plan: Plan, *,
                        has_sites: bool) -> _Progress:
-    """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
+    """The folder's unfinished run, or a new run."""
+    job = replace(job, policy=plan.policy.name)
     content = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    if content is None or (job.rehearsal and content["job"].get("rehearsal")):
+    if content is None or (content["job"].get("policy") == job.policy and not plan.policy.continues_runs):
         job = job if job.refit is not None else replace(job, run=new_run_name(plan))
         _write_note(path, job, [])
         return _Progress(job)
     earlier = FederationJob.from_plain(content["job"])
-    if (earlier.experiment, earlier.rehearsal, earlier.refit) != (job.experiment, job.rehearsal, job.refit):
+    if (earlier.experiment, earlier.policy, earlier.refit) != (job.experiment, job.policy, job.refit):
         advice = "give --out another folder" if job.refit is None else "remove this folder"
         raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
                          f"{advice}")

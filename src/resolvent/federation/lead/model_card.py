@@ -68,7 +68,7 @@ def model_card(folder: Path, record: RunRecord, metrics: pd.DataFrame, job: Fede
         "notes": list(data.notes), "decided_by": record.score, "device": record.device,
         "plan": {} if job is None else {
             "digest": job.plan, "lead": lead, "sites": list(job.sites), "quorum": job.quorum, "deadline": job.deadline,
-            "lost_state": job.lost_state, "rehearsal": job.rehearsal},
+            "lost_state": job.lost_state, "policy": job.policy},
         "experiment": {"seeds": record.seeds, "rounds": record.rounds, "sha256": digest_of_text(text)},
         "rows": {name: {"training": _at_least(train), "test": _at_least(test)} for name, (train, test) in rows.items()},
         "decisions": {name: {"test_rows": _at_least(site["test_rows"]), **{

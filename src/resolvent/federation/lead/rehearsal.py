@@ -40,10 +40,11 @@ from resolvent.federation.protocol.experiment import FederatedExperiment, experi
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer, plan_digest
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
-from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, run_of_method, runs_of
+from resolvent.federation.protocol.names import CODE_FOLDER, SITE_FILE, run_of_method, runs_of
 from resolvent.federation.protocol.numbers_plan import NumbersPlan
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import table_plan_of_file
+from resolvent.federation.protocol.policy import REHEARSAL, VARIABLE
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.reports import report_from_entry
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
@@ -151,7 +152,7 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
         settings["data"]["levels"] = {name: sorted({*frame[name].astype(str)}, key=natural_order)
                                       for name in TableOptions(party, labels).labels
                                       if not pd.api.types.is_float_dtype(frame[name])}
-    experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
+    experiment = experiment_from_text(write_yaml(settings), file.name, policy=REHEARSAL)
     names = sorted(set(frame[party].astype(str)), key=natural_order)
     return Rehearsal(experiment, frame, name_sites(names))
 
@@ -199,7 +200,7 @@ def prepare_table_plan(plan: TablePlan) -> Rehearsal[Any]:
 
 def rehearsal_of_file(source: str, changes: Sequence[str] = ()) -> Rehearsal[Any]:
     """Divide the table of a file among sites; an experiment also by its name."""
-    plan = table_plan_of_file(source, changes, rehearsal=True)
+    plan = table_plan_of_file(source, changes, REHEARSAL)
     if plan is not None:
         return prepare_table_plan(plan)
     return prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
@@ -259,7 +260,7 @@ def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callab
     plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=LEAD, engine=engine)
     kits = make_federation_kits(folder / "kits", plan)
     files = _write_tables(rehearsal, folder / "sites")
-    common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
+    common = {VARIABLE: REHEARSAL.name, CODE_FOLDER: str(Path.cwd())}
     with contextlib.ExitStack() as stack:
         if engine == "nvflare":
             stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))

@@ -27,6 +27,7 @@ from resolvent.data.weights import ClassWeights
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.tables.encoding import TableEncoding
@@ -50,7 +51,7 @@ class FederatedExperiment(Plan):
     kind: ClassVar[str] = "experiment"
     title: ClassVar[str] = "experiment"
     file: ExperimentFile
-    is_rehearsal: bool
+    policy: Policy = FEDERATION
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
     has_one_split: bool = False
@@ -204,51 +205,46 @@ class FederatedExperiment(Plan):
         return self.file.build_model(encoding)
 
 
-def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: bool = False) -> FederatedExperiment:
-    """Read the lead's experiment.
-
-    Args:
-        changes: each ``key.path=value``.
-        rehearsal: whether parts of the user's own are allowed.
-    """
+def experiment_of_file(source: str, changes: Sequence[str] = ()) -> FederatedExperiment:
+    """Read the lead's experiment, with changes, each ``key.path=value``."""
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
-        return _checked(ExperimentFile.load(source, changes), is_rehearsal=rehearsal)
-    return _bound(read_yaml(read_text(path), source), source, path.stem, changes, is_rehearsal=rehearsal)
+        return _checked(ExperimentFile.load(source, changes), FEDERATION)
+    return _bound(read_yaml(read_text(path), source), source, path.stem, changes, FEDERATION)
 
 
-def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
+def experiment_from_text(text: str, name: str, *, policy: Policy = FEDERATION, models: Sequence[str] = (),
                          folder: Path | None = None) -> FederatedExperiment:
     """Bind the text that another participant has sent; see ``experiment_of_settings``."""
     settings = read_yaml(text, "experiment.yaml")
-    return experiment_of_settings(settings, name, rehearsal=rehearsal, models=models, folder=folder)
+    return experiment_of_settings(settings, name, policy=policy, models=models, folder=folder)
 
 
-def experiment_of_settings(settings: Any, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
+def experiment_of_settings(settings: Any, name: str, *, policy: Policy = FEDERATION, models: Sequence[str] = (),
                            folder: Path | None = None) -> FederatedExperiment:
     """Bind the settings of another participant, with the parts that are installed in this environment.
 
     Args:
         settings: the content of the text that the participant has sent; it is changed in place.
-        rehearsal: whether all parts of the user's own are allowed.
+        policy: that of this participant.
         models: the models of the user's own that this participant allows, such as ``networks:small``.
         folder: the folder that is searched for their modules; default: the current folder.
 
     Raises:
         InputError: a setting is wrong, is a part of the user's own that is not allowed, or the data are not a table.
     """
-    with limit_own_parts(None if rehearsal else models, folder):
-        return _bound(settings, "experiment.yaml", name, (), is_rehearsal=rehearsal)
+    with limit_own_parts(None if policy.allows_any_part else models, folder):
+        return _bound(settings, "experiment.yaml", name, (), policy)
 
 
-def _bound(settings: Any, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
+def _bound(settings: Any, source: str, name: str, changes: Sequence[str], policy: Policy) -> FederatedExperiment:
     data = settings.get("data") if isinstance(settings, Mapping) else None
     if isinstance(data, Mapping) and data.get("name", "table") == "table":
         changes = [*changes, f"data.table={SITE_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
-    return _checked(ExperimentFile.of_settings(settings, source, name, changes), is_rehearsal=is_rehearsal)
+    return _checked(ExperimentFile.of_settings(settings, source, name, changes), policy)
 
 
-def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment:
+def _checked(file: ExperimentFile, policy: Policy) -> FederatedExperiment:
     data: Any = file.bound.parts.get("data")
     if not isinstance(data, Bound) or data.function is not table:
         raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
@@ -263,7 +259,7 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if model is not None and model.values.get("base") is not None:
         raise InputError(f"{file.location('model.base')}: model.base: in a federation no participant reads a file that "
                          "another one names: remove the setting, or use a model of your own that every site allows")
-    experiment = FederatedExperiment(file, is_rehearsal)
+    experiment = FederatedExperiment(file, policy)
     if experiment.privacy is not None:
         if experiment.privacy.delta is not None:
             raise InputError(f"{file.location('privacy')}: privacy.delta: a federation does not measure epsilon in its "

@@ -8,6 +8,7 @@ from typing import Any
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import RoundRules
+from resolvent.federation.protocol.policy import FEDERATION
 
 
 def plan_digest(run: str, experiment: str, refit: Any, keeps_validation: Any) -> str:
@@ -36,7 +37,7 @@ class FederationJob:
         deadline: longest wait for replies in seconds.
         retries: how often a phase is repeated if fewer sites than the quorum have answered.
         lost_state: what happens to a site that has lost its state: ``refuse`` or ``restart``.
-        rehearsal: whether all participants are on one machine.
+        policy: name of the lead's policy, for its record; every other participant has been given its own.
         refit: label -> number of rounds of the methods that are trained again on all rows; None: the experiment runs.
         keeps_validation: whether validation rows stay what they are in a refit.
         signature: the lead's signature of ``signed_content``; None: there is none yet.
@@ -52,7 +53,7 @@ class FederationJob:
     deadline: float = 600.0
     retries: int = 3
     lost_state: str = "refuse"
-    rehearsal: bool = False
+    policy: str = FEDERATION.name
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
     signature: Mapping[str, str] | None = None

@@ -24,6 +24,7 @@ from resolvent.algorithms.combinators.private_parties import PrivateParties, is_
 from resolvent.algorithms.method import local_solvers
 from resolvent.algorithms.traits import is_personal
 from resolvent.errors import InputError, Interval, check_range, quote, shorten
+from resolvent.federation.protocol.policy import Policy
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver, Shuffled
@@ -531,9 +532,9 @@ def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -
     return tuple(split for split in splits if has_training or split != "train")
 
 
-def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
+def check_parts(algorithm: Algorithm, policy: Policy) -> None:
     """Refuse an algorithm that real parties cannot run, or that contains code from outside the library."""
-    if rehearsal:
+    if policy.allows_any_part:
         return
     advice = "use it in a simulation or a rehearsal"
     if contains(algorithm, PooledData):

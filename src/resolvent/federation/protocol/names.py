@@ -15,8 +15,7 @@ from resolvent.errors import InputError, quote
 SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
                                               "resolvent.federation.engines.nvflare.programs.FederationSite")
 # Variables that the command which starts a participant sets for the processes of its jobs.
-SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
-MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
+SITE_FILE, MODELS, CODE_FOLDER = "RESOLVENT_SITE_FILE", "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
 # In the folder of a site's runs: the versions of its tables, and its journal. In that of a run: its version.
 VERSIONS, JOURNAL, VERSION_FILE = "table.versions", "journal.sqlite", "table.json"
@@ -78,11 +77,6 @@ def refitted_run(name: str) -> str | None:
 def runs_of(kit: Path) -> Path:
     """The folder in which a participant has its runs."""
     return kit / "runs"
-
-
-def is_rehearsal() -> bool:
-    """Whether the command that started this process runs a rehearsal."""
-    return os.environ.get(REHEARSAL) == "1"
 
 
 def code_folder() -> Path | None:

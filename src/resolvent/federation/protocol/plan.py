@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
+from resolvent.federation.protocol.policy import Policy
 from resolvent.tables.table_options import TableOptions
 
 
@@ -39,7 +40,7 @@ class Plan(ABC):
         title: what the plan is called in messages to a person.
         needs_all_sites: why the plan cannot do without one of its sites in a round; empty if it can.
         may_end_early: whether its methods may end before their last round.
-        is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
+        policy: that of the participant which has bound the plan.
         refit: label -> number of rounds of the methods that are trained again on all rows; None: all methods are run.
         keeps_validation: whether validation rows stay what they are in a refit.
     """
@@ -48,7 +49,7 @@ class Plan(ABC):
     title: ClassVar[str]
     needs_all_sites: ClassVar[str] = ""
     may_end_early: ClassVar[bool] = False
-    is_rehearsal: bool
+    policy: Policy
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
 

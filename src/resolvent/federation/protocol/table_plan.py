@@ -12,6 +12,7 @@ from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.policy import FEDERATION, Policy
 
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
 LARGEST, TERMS = 2.0**120, 1024
@@ -25,7 +26,7 @@ class TablePlan(Plan):
     file_type: ClassVar[type[PlanFile[Any]]]
     may_end_early: ClassVar[bool] = True
     file: Any
-    is_rehearsal: bool
+    policy: Policy = FEDERATION
 
     @property
     @override

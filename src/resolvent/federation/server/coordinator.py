@@ -36,6 +36,7 @@ from resolvent.algorithms.round import CollectedReplies, collect_replies, initia
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.limits import check_parts
+from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.reports import (
     EvaluationReport,
@@ -115,20 +116,18 @@ class Coordinator:
         store: the server's folder. A run that is stored in it is resumed.
         rounds: number of rounds, at least 1.
         seed: seed of all random numbers, as in ``simulate``, but not of the cohorts and the noise of an algorithm that
-            protects parties, except in a rehearsal.
+            protects parties, see ``policy``.
         participation: draws the cohort of each round. With the default ``rules``, the run repeats that of ``simulate``.
         evaluate_every: rounds between evaluations; default: as in ``simulate``.
         rules: quorum and times.
         method: name of the algorithm in the metrics.
         lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
             with a first state (``restart``). If the algorithm has no party states, the party continues in both cases.
-        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed, and
-            noise is simulated.
+        policy: that of the server.
         run: name of a new run in all of its messages; default: a random one.
         secure: of how many sites a secure sum must consist; None: the server sees replies, sizes and scores of a site.
         samples: for secure sums of replies that sites weigh by their samples, the number of training samples of all.
         metrics: for secure sums, names of the metrics that the sites add to the loss and the score.
-        scores_first: whether the first model is evaluated, before any round; not in a plan, see ``PlannedWork``.
         has_scores: whether models are evaluated; not those of folds, which are judged together at the end.
         has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
@@ -139,11 +138,11 @@ class Coordinator:
     def __init__(self, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], transport: Transport,
                  store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
-                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False, run: str | None = None,
-                 secure: SumRules | None = None, samples: int | None = None, metrics: Sequence[str] = (),
-                 scores_first: bool = True, has_scores: bool = True,
+                 lost_state: Literal["refuse", "restart"] = "refuse", policy: Policy = FEDERATION,
+                 run: str | None = None, secure: SumRules | None = None, samples: int | None = None,
+                 metrics: Sequence[str] = (), has_scores: bool = True,
                  has_ended: Callable[[ServerState], bool] | None = None) -> None:
-        check_parts(algorithm, rehearsal=rehearsal)
+        check_parts(algorithm, policy)
         if rounds < 1:
             raise InputError(f"rounds={rounds} must be at least 1")
         self._transport, self._store, self._rounds, self._seed = transport, store, rounds, seed
@@ -152,12 +151,12 @@ class Coordinator:
         self._participation.check(len(transport.parties))
         algorithm.check_participation(self._participation, len(transport.parties))
         self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure)
-        self._protects = protects_parties(algorithm) and not rehearsal
+        self._protects = protects_parties(algorithm) and policy.has_secret_noise
         self._algorithm, self._description = prepare(algorithm, source)
         self._sums_replies = self._secure is not None and bool(jax.tree.leaves(self._description.replies))
         if self._sums_replies:
             samples = check_summed(algorithm, samples)
-        self._samples, self._metrics, self._scores_first = samples, tuple(metrics), scores_first
+        self._samples, self._metrics, self._policy = samples, tuple(metrics), policy
         init = source.init if isinstance(source, Problem) else source
         self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
         self._every = plan_evaluation(
@@ -168,7 +167,7 @@ class Coordinator:
         self._late = LateReplies(self._algorithm, self._participation, self._rules)
         self._identity = {**facts, "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
-        if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
+        if code := digest_of_code((algorithm, source, self._participation)):  # where the policy allows any part
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
         self._run, self._parties, self._has_ended = run, transport.parties, has_ended
         self._has_scores = has_scores and has_ended is None
@@ -374,7 +373,7 @@ class Coordinator:
     def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
         t = record.round
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
-        if not is_due or (t == 0 and not self._scores_first) or not self._has_scores:
+        if not is_due or (t == 0 and not self._policy.scores_first_model) or not self._has_scores:
             return record
         report, answers = evaluate(record, self._model_messages("evaluate", record), self._transport, self._rules,
                                    self._secure, self._metrics, has_shared=self._description.shared is not None)

@@ -237,8 +237,8 @@ class ServedPlan(ABC, Generic[_Plan]):
                 algorithm, source, self.transport, store, rounds=plan.rounds_of(label), seed=part.seed,
                 participation=plan.participation(), evaluate_every=plan.evaluate_every, rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
-                rehearsal=plan.is_rehearsal, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
-                scores_first=plan.is_rehearsal, has_scores=part.fold is None,
+                policy=plan.policy, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
+                has_scores=part.fold is None,
                 secure=SumRules.of_plan(plan.privacy, min_sites=max(2, noise_parties(algorithm))))
             result = coordinator.run(report_event)
         self._note_losses(title, result)

@@ -14,10 +14,10 @@ the party's state. If its last reply counted, the party keeps the state after th
 party keeps only the ``Private`` parts of that state. If the reply did not arrive in time, the party keeps the state
 before the work. A message that arrives again gets the stored reply, so that the party works only once.
 
-The server sends the random key of the work, so that a rehearsal repeats a simulation. Outside of rehearsals the site
-orders its minibatches itself, see ``own_batches``. For a differentially private
-algorithm the site has a key of its own, and its noise comes from the operating system, because whoever knows the key
-can compute the noise and subtract it. The reply is stored before it is sent, so that no message gets a second reply
+The server sends the random key of the work, so that a federation can repeat a simulation. A site with a secret orders
+its minibatches itself, see ``own_batches``. For a differentially private algorithm the site has a key of its own, and
+its noise comes from the operating system (``Policy.has_secret_noise``), because whoever knows the key can compute the
+noise and subtract it. The reply is stored before it is sent, so that no message gets a second reply
 with other noise.
 """
 
@@ -50,6 +50,7 @@ from resolvent.federation.protocol.limits import (
     refusal_of_limits,
     scored_splits,
 )
+from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.score_sums import integers_of_scores, names_of_scores
@@ -111,14 +112,13 @@ class Party:
         limits: what the site allows; default: everything.
         journal: what the site has answered in all experiments; None: it is not counted.
         lead: name of the lead of the plan, for the budgets.
-        planned: the messages that the plan contains; None, in a rehearsal within one process: there is no plan.
-        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+        planned: the messages that the plan contains; None: there is no plan.
+        policy: that of the site.
         finished: is called with the personal and the shared model when the run has ended.
         secure: the site's side of secure sums; None: its replies leave as they are.
         metrics: metrics on validation and test samples, in addition to the loss and the score.
         guard: payload of a phase -> raises ``Refusal`` if the reply would tell too much.
-        secret: the site's secret, which orders its minibatches and rounds its scores; None, in a rehearsal: the
-            server's keys do.
+        secret: the site's secret, which orders its minibatches and rounds its scores; None: the server's keys do.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -132,20 +132,20 @@ class Party:
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None,
                  journal: Journal | None = None, lead: str = "", planned: PlannedWork | None = None,
-                 rehearsal: bool = False,
+                 policy: Policy = FEDERATION,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
                  secret: bytes | None = None,
                  guard: Callable[[Any], None] = lambda payload: None) -> None:
         self.name, self._guard, self._secret = name, guard, secret
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
-        self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
+        self._problem, self._policy, self._method, self._rounds = problem, policy, method, rounds
         self._journal, self._lead, self._planned = journal, lead, planned
         self._answers = StoredAnswers(store.folder)
         self._sums = None if secure is None else SecureAnswers(secure)
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
-        self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
+        self._draws_own_noise = adds_private_noise(algorithm) and policy.has_secret_noise
         self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
@@ -155,7 +155,7 @@ class Party:
     def _find_obstacle(self) -> Refusal | None:
         """Why this site does not take part in the experiment."""
         try:
-            check_parts(self._plain_algorithm, rehearsal=self._rehearsal)
+            check_parts(self._plain_algorithm, self._policy)
         except InputError as error:
             return Refusal(RefusalCode.EXPERIMENT, str(error))
         exchanged = (*self._description.messages, *self._description.replies)

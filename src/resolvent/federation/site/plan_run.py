@@ -72,7 +72,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
     Attributes:
         plan: the plan, bound with the parts that are installed at the site.
-        version: number of the version of the table; None in a rehearsal, which splits rows as a simulation does.
+        version: number of the version of the table; None without splits of the site's own, see ``Policy``.
         methods: label -> algorithm, after ``prepare``.
         span: the columns of everything that the site has answered about these rows, after ``prepare``; None if they
             are not counted.
@@ -85,9 +85,9 @@ class PlanRun(ABC, Generic[_Plan]):
                  digest: str = "", identity: Identity | None = None) -> None:
         self.plan, self._folder, self._site, self._membership = plan, folder, site, membership
         self._lead, self._digest, self._identity, self._limits = lead, digest, identity, site.limits
-        # The budgets belong to the rows; in a rehearsal, which splits rows as a simulation does, to the file.
+        # The budgets belong to the rows; without splits of the site's own, to the file.
         self._journal = Journal(folder.parent / JOURNAL, site.table, lead, digest, site.table)
-        self._versions = None if plan.is_rehearsal else folder.parent / VERSIONS
+        self._versions = folder.parent / VERSIONS if plan.policy.has_own_splits else None
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
         self.methods: dict[str, Algorithm] = {}
@@ -175,7 +175,7 @@ class PlanRun(ABC, Generic[_Plan]):
         try:
             yield
         except Refusal as refusal:
-            if not self.plan.is_rehearsal and (refusal.code in OF_VALUES or not _OF_ROWS.isdisjoint(refusal.limits)):
+            if refusal.code in OF_VALUES or not _OF_ROWS.isdisjoint(refusal.limits):
                 asked = Asked(needed=Usage(refusals=1), used=self._journal.used(self._lead, without=self._digest))
                 if reasons := reasons_to_refuse(self._limits, asked):
                     raise refusal_of_limits(reasons, self._limits) from refusal
@@ -199,7 +199,7 @@ class PlanRun(ABC, Generic[_Plan]):
             for label in plan.labels:
                 algorithm = self._algorithm(label)
                 with refusing(RefusalCode.EXPERIMENT):
-                    check_parts(algorithm, rehearsal=plan.is_rehearsal)
+                    check_parts(algorithm, plan.policy)
                 methods.append(Asked(method=plan.preset_of(label), algorithm=algorithm, rounds=plan.rounds_of(label),
                                      samples=self.training_rows))
                 needed += [self._needed(label, algorithm, part) for part in plan.parts]
@@ -295,7 +295,7 @@ class PlanRun(ABC, Generic[_Plan]):
         """The messages of a method with a seed and a fold that the plan contains."""
         plan = self.plan
         return PlannedWork(algorithm, plan.participation(), self._membership, part.seed, plan.rounds_of(label),
-                           plan.evaluate_every, plan.is_rehearsal, plan.may_end_early, part.fold)
+                           plan.evaluate_every, plan.policy, plan.may_end_early, part.fold)
 
     def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Get ready for the rounds with the agreement of the sites; a run is prepared for one agreement only.
@@ -342,7 +342,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
         party = Party(algorithm, method.problem, store, rounds=plan.rounds_of(label), method=plan.preset_of(label),
                       name=self._membership.name, limits=self._limits, journal=self._journal, lead=self._lead,
-                      planned=self._planned(label, algorithm, method.part), rehearsal=plan.is_rehearsal,
+                      planned=self._planned(label, algorithm, method.part), policy=plan.policy,
                       metrics=method.metrics, secret=method.secret, guard=guard,
                       secure=secure_site(plan.privacy, self._membership, self._limits, run, store.folder,
                                          self._identity, algorithm))
@@ -351,7 +351,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
     def _count_epsilons(self, labels: list[str]) -> None:
         """Write the privacy losses of the plan to the journal, before anything of it leaves."""
-        epsilons = [None if self.plan.is_rehearsal else party.epsilon for party in self._parties]
+        epsilons = [party.epsilon if self.plan.policy.has_secret_noise else None for party in self._parties]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
         if reasons := reasons_to_refuse(self._limits, self._asked(Usage(epsilon=total))):
             raise refusal_of_limits(reasons, self._limits)

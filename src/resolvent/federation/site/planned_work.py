@@ -21,6 +21,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.participation.rules import draw_cohort
 from resolvent.algorithms.round import working_parties
+from resolvent.federation.protocol.policy import Policy
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 
@@ -59,7 +60,7 @@ class PlannedWork:
         membership: the site among the sites of the run.
         seed: seed of all random keys.
         evaluate_every: rounds between evaluations.
-        rehearsal: whether all of the federation is on one machine, so that cohorts come from the seed.
+        policy: that of the site.
         may_end_early: whether the run may end after fewer rounds, when the algorithm has converged.
         fold: number of the fold whose rows are tested; None: the one split of the rows.
     """
@@ -70,7 +71,7 @@ class PlannedWork:
     seed: int
     rounds: int
     evaluate_every: int
-    rehearsal: bool
+    policy: Policy
     may_end_early: bool = False
     fold: int | None = None
 
@@ -81,16 +82,13 @@ class PlannedWork:
 
     @cached_property
     def evaluations(self) -> frozenset[int]:
-        """The numbers of rounds after which the models are evaluated: once each, and not before the first round.
+        """The numbers of rounds after which the models are evaluated, once each; see ``Policy.scores_first_model``.
 
         The models of folds are not: a site answers once for a method, about all of its rows.
-
-        In a rehearsal the first model is evaluated, too, as in a simulation: it is no result of training, so that its
-        scores would be answers to a question of the server's own.
         """
         if self.fold is not None:
             return frozenset()
-        first = 0 if self.rehearsal else self.evaluate_every
+        first = 0 if self.policy.scores_first_model else self.evaluate_every
         return frozenset((*range(first, self.rounds, self.evaluate_every), self.rounds))
 
     def number_of(self, key: NDArray[np.uint32]) -> int:
@@ -154,7 +152,7 @@ class PlannedWork:
 
     def _knows(self, needed: frozenset[str]) -> bool:
         """Whether the site has what a draw depends on."""
-        has_secret = protects_parties(self.algorithm) and not self.rehearsal
+        has_secret = protects_parties(self.algorithm) and self.policy.has_secret_noise
         return self.membership.has_founders_only and not needed & ({"sizes", "key"} if has_secret else {"sizes"})
 
     def _effort(self, t: int, k: int) -> float | None:

@@ -21,12 +21,12 @@ from resolvent.federation.protocol.names import (
     SITE_FILE,
     check_run_name,
     code_folder,
-    is_rehearsal,
     library_version,
     refitted_run,
     runs_of,
 )
 from resolvent.federation.protocol.plan_files import plan_from_text
+from resolvent.federation.protocol.policy import FEDERATION, Policy, policy_of_process
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.wire import Message, head_of_message, identity_of_message
 from resolvent.federation.secure.primitives import Identity
@@ -47,16 +47,14 @@ class Site:
 
     Args:
         file: the site's table and limits.
-        verify: checks the lead's signature of a plan; None, in a rehearsal within one process: there is none.
-        is_rehearsal: whether all participants are on this machine. The site decides it, not a message.
+        verify: checks the lead's signature of a plan, and returns the name of the lead.
+        policy: that of the site. No message changes it.
         identity: the certificate of the site, for secure sums.
     """
 
-    def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier | None,
-                 is_rehearsal: bool = False, identity: Identity | None = None) -> None:
-        if verify is None and not is_rehearsal:
-            raise ValueError("a site acts on signed plans only: give the function that verifies signatures")
-        self.name, self._folder, self._file, self._is_rehearsal = name, folder, file, is_rehearsal
+    def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier,
+                 policy: Policy = FEDERATION, identity: Identity | None = None) -> None:
+        self.name, self._folder, self._file, self._policy = name, folder, file, policy
         self._verify, self._plan, self._lead, self._identity = verify, "", "", identity
         self._run: PlanRun[Any] | None = None
         self._run_name = ""
@@ -109,17 +107,16 @@ class Site:
         self.close()
         self._journal().check_runs()
         refit, keeps_validation = request.get("refit"), request.get("keeps_validation")
-        plan, lead = plan_digest(run, text, refit, keeps_validation), ""
-        if self._verify is not None:
-            with refusing(RefusalCode.UNSIGNED):
-                lead = self._verify(signed_content(plan, sites, roster), request.get("signature"))
+        plan = plan_digest(run, text, refit, keeps_validation)
+        with refusing(RefusalCode.UNSIGNED):
+            lead = self._verify(signed_content(plan, sites, roster), request.get("signature"))
         self._run_name, self._plan, self._lead = run, plan, lead
         membership = Membership(self.name, tuple(dict.fromkeys(map(str, sites))), tuple(map(str, roster)))
         if self.name not in membership.sites or request.get("party") != membership.number:
             raise Refusal(RefusalCode.PLAN, f"the number of {self.name} in the plan is another than that of the "
                           "request, or it does not take part")
         with refusing(RefusalCode.EXPERIMENT):
-            experiment = plan_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
+            experiment = plan_from_text(text, run, policy=self._policy, models=self._file.models,
                                         folder=self._file.folder)
             experiment = experiment.with_refit(refit, keeps_validation)
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
@@ -162,5 +159,5 @@ def site_of_process(note: KitNote) -> Site:
         raise InputError("this process has no site file: start the site with resolvent site start")
     file = read_site(Path(path))
     return Site(note.name, runs_of(note.kit), replace(file, folder=code_folder() or file.folder), verify=note.verify,
-                is_rehearsal=is_rehearsal(), identity=Identity(note.sign, note.verify_participant))
+                policy=policy_of_process(), identity=Identity(note.sign, note.verify_participant))
 

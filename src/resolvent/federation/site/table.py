@@ -51,7 +51,7 @@ class FoldOfTable(NamedTuple):
     """The rows of a table that are tested: those of one fold.
 
     Attributes:
-        seed: seed of the folds in a rehearsal.
+        seed: seed of the folds of a site without a split of its own.
     """
 
     number: int
@@ -84,7 +84,7 @@ class SiteTable:
             held_out: the splits whose rows do not train in a refit, in which all others do, except those with fewer
                 than ``min_cell`` rows; None: it is no refit.
             rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
-                of a simulation, as in a rehearsal.
+                of a simulation.
             cells: what the cells mean; default: what the settings say.
             fold: the rows that are tested; None: those of the split.
         """
@@ -147,8 +147,8 @@ class SiteTable:
     def _test_fold(self, fold: FoldOfTable, party: int, rows: TableRows | None) -> None:
         """Let the rows of a fold be the test rows.
 
-        The folds of a site follow from its secret alone, whatever the label of a plan is. In a rehearsal they are those
-        of a simulation, which have like shares of the classes.
+        The folds of a site follow from its secret alone, whatever the label of a plan is. Without a split of its own
+        they are those of a simulation, which have like shares of the classes.
 
         Raises:
             Refusal: the answers about this fold, and others about the table, would differ by a few rows.

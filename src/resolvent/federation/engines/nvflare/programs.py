@@ -32,8 +32,9 @@ from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOP
 from resolvent.federation.engines.processes import end_without_parent
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.names import MODELS, check_run_name, code_folder, is_rehearsal, runs_of
+from resolvent.federation.protocol.names import MODELS, check_run_name, code_folder, runs_of
 from resolvent.federation.protocol.plan_files import plan_from_text
+from resolvent.federation.protocol.policy import policy_of_process
 from resolvent.federation.protocol.transport import PartyHandler, Transport, signed_reply
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import site_of_process
@@ -71,7 +72,7 @@ class FederationServer(Controller):
         enable_compilation_cache()
         try:
             order = FederationJob.from_plain(job)
-            plan = plan_from_text(order.experiment, order.run, rehearsal=is_rehearsal() and order.rehearsal,
+            plan = plan_from_text(order.experiment, order.run, policy=policy_of_process(),
                                   models=json.loads(os.environ.get(MODELS, "[]")), folder=code_folder())
             plan = plan.with_refit(order.refit, order.keeps_validation)
             outcome = serve_federation(order, plan, transport, runs_of(kit) / check_run_name(order.run), results,
