@@ -550,8 +550,8 @@ WHY_MISSED = {
     "large gains unclear or wrong":
         "Effects vary or are weak, and 100 rows leave many of these sites unclear.",
     "few decisions":
-        "Fewer than 300 sites that lose, or gain or lose over 10 points, are behind a rate, for want of draws; with "
-        "label skew, hardly any site loses, however many draws there are.",
+        "Fewer than 300 sites lose, or gain or lose over 10 points. With label skew hardly any loses, however many "
+        "draws there are.",
 }
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_stopped_run_continues(federation):
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
     text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 60", rehearsal.plan.text)
-    experiment = experiment_from_text(text, "mine", policy=REHEARSAL)
+    experiment = experiment_from_text(text, "mine", policy=replace(REHEARSAL, continues_runs=True))
     job = FederationJob("", text, SITES, retries=0)
     arguments = kit_note(kits[LEAD], "person"), experiment, folder / "stopped", job
     for _ in range(2):
