@@ -381,7 +381,7 @@ def test_every_process_can_be_killed(federation):
     finally:
         for process in started:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
+            process.wait(600)
     assert kills == {}
 
 
