@@ -45,8 +45,7 @@ def test_a_site_answers_once_for_a_method_about_all_of_its_rows(tmp_path):
 
 @pytest.mark.when_changed
 @pytest.mark.parametrize(("of_aachen", "folds", "reason"), [
-    (limits(), 3, "leverage"), (limits(max_leverage=0.45, max_parameters_per_row=None), 3, "leverage"),
-    (replace(WIDE, min_cell=3), 15, "folds")])
+    (limits(), 3, "leverage"), (replace(WIDE, min_cell=3), 15, "folds")])
 def test_a_site_that_refuses_folds_has_one_split_with_the_reason(of_aachen, folds, reason, tmp_path):
     """The answers in folds have three times the columns, which 30 rows do not bear; or a fold has two rows, fewer than
     min_cell. The methods are run on one split at all sites."""
@@ -179,18 +178,14 @@ def test_two_labels_in_folds_do_not_differ_by_a_patient(tmp_path, monkeypatch):
 @pytest.mark.when_changed
 def test_folds_beside_one_split_do_not_come_near_a_row(tmp_path):
     """One plan on one split and one in folds: their training rows overlap in small groups, which the guard sees."""
-    leverages = {}
-    for name, largest in {"without": 1.0, "with": 0.5}.items():
-        (tmp_path / name).mkdir()
-        consortium = consortium_with(tmp_path / name, limits(max_leverage=largest, max_parameters_per_row=None))
-        in_folds, one_split = consortium.experiment, tmp_path / name / "split.yaml"
-        one_split.write_text(EXPERIMENT)
-        for run, experiment in (("split", experiment_of_file(str(one_split))), ("folds", in_folds)):
-            consortium.experiment = experiment
-            job = consortium.job(run=run)
-            assert consortium.serve(job, results=run) == {"status": "complete"}
-            shutil.rmtree(tmp_path / name / "server")
-        assert read_record(tmp_path / name / "folds").folds == (3 if name == "without" else 1)
-        counted = Journal(tmp_path / name / "aachen" / JOURNAL).of("columns")
-        leverages[name] = max(entry["leverage"] for entry in counted)
-    assert leverages["with"] <= 0.5 < leverages["without"]
+    def leverage_after(run, largest, text="folds: 3\n"):
+        consortium = consortium_with(tmp_path, limits(max_leverage=largest, max_parameters_per_row=None), text)
+        assert consortium.serve(consortium.job(run=run), results=run) == {"status": "complete"}
+        shutil.rmtree(tmp_path / "server")
+        return max(entry["leverage"] for entry in Journal(tmp_path / "aachen" / JOURNAL).of("columns"))
+
+    of_split = leverage_after("split", 1.0, text="")  # it depends on the site's secret, which divides the rows
+    assert leverage_after("with", of_split) == of_split
+    assert read_record(tmp_path / "with").folds == 1
+    assert leverage_after("without", 1.0) > of_split + 0.05
+    assert read_record(tmp_path / "without").folds == 3
