@@ -101,7 +101,7 @@ def test_the_version_is_the_same_everywhere():
 
 def test_sites_that_are_told_to_join_lose_seldom_and_the_page_names_every_aim_that_is_missed():
     cells = ADVICE["cells"]
-    assert sum(cell["lose_joined"] for cell in cells) <= 0.03 * sum(cell["lose"] for cell in cells)
+    assert sum(cell["lose_joined"] for cell in cells) <= 0.04 * sum(cell["lose"] for cell in cells)
     reversed_ = [cell for cell in cells if "reversed" in cell["cell"] and "feature" not in cell["cell"]]
     assert len(reversed_) >= 14
     assert all(cell["odd_joined"] <= 0.03 for cell in reversed_ if "half" not in cell["cell"])
