@@ -174,7 +174,7 @@ def empty() -> str:
         if lacking:
             methods = dict.fromkeys(lacking)
             of_methods = ", ".join(methods) if len(methods) < 8 else f"{len(methods)} methods"
-            like = "" if own else ", if a cell takes as long as those of other problems"
+            like = "" if own else " by the cells of other problems"
             lines.append(f"- {name}: {len(lacking)} of {2 * len(METHODS)} cells ({of_methods}): not run; about "
                          f"{hours:.2g} CPU hours{like}")
     return "\n".join(lines) or "None."

@@ -166,8 +166,8 @@ def test_cells_that_were_not_run_are_named_with_their_time(monkeypatch):
     every = 2 * len(METHODS)
     assert lines["diabetes"] == f"2 of {every} cells (MIFA): not run; about 0.1 CPU hours"
     assert lines["CIFAR-10"] == (
-        f"{every} of {every} cells ({len(METHODS)} methods): not run; about {every * 180 / 3600:.2g} CPU hours, if a "
-        "cell takes as long as those of other problems")
+        f"{every} of {every} cells ({len(METHODS)} methods): not run; about {every * 180 / 3600:.2g} CPU hours by "
+        "the cells of other problems")
     assert len(lines) == len(PROBLEMS)
 
 
