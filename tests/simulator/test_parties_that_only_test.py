@@ -34,5 +34,5 @@ def test_the_central_test_set_is_scored_in_every_round_and_changes_nothing(algor
     assert 3 not in result.scores("validation").columns
     line = result.plot(party=3).axes[0].lines[0]
     np.testing.assert_allclose(line.get_ydata(), result.scores("test")[3], atol=1e-6)
-    with pytest.raises(rv.InputError, match=r"plot\(party=9\) was not evaluated"):
+    with pytest.raises(rv.InputError, match=r"plot\(party=9\): this party was not evaluated"):
         result.plot(party=9)

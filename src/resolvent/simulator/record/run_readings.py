@@ -170,8 +170,8 @@ class RunReadings(ABC):
         """
         metrics = self.metrics if party is None else self.metrics[self.metrics["party"] == party]
         if metrics.empty:
-            raise InputError(f"plot(party={quote(party)}) was not evaluated: result.scores() has a column for each one "
-                             "that was")
+            raise InputError(f"plot(party={quote(party)}): this party was not evaluated; result.scores() has a column "
+                             "for each party that was")
         figure, axes = new_figure()
         learning_curves(axes, metrics, self.score_name, split)
         return figure
