@@ -76,31 +76,62 @@ def clock(monkeypatch):
     return wait
 
 
+def left_after(remaining, *report):
+    """The seconds that are left after a report, and whether they are all."""
+    remaining.add(*report)
+    return remaining.seconds()
+
+
 def test_the_time_left_takes_compilation_apart_from_rounds(clock):
-    """Methods of 100 rounds: each starts for 1 s, compiles for 9 s, and takes 0.1 s a round; the first ten times."""
+    """Methods of 100 rounds: each starts for 1 s, compiles for 9 s, and takes 0.1 s a round."""
     remaining = Remaining()
     clock(20)  # what happened before the first report is nobody's
     labels = ("alone", "a", "b", "c")
     for label in labels:
-        assert remaining.add(label, 0, 100) is None
-    left = 60.0
+        assert left_after(remaining, label, 0, 100)[0] == 0
+    left = 80.0
     for label in labels:
-        times = 10 if label == "alone" else 1
-        clock(times)
+        clock(1)
         remaining.add(label, 0, 100)
-        clock(0.1 * times, compiling=9 * times)
-        first = remaining.add(label, 1, 100)
-        clock(0.1 * times)
-        second = remaining.add(label, 2, 100)
-        clock(9.8 * times)
-        third = remaining.add(label, 100, 100)
-        if label == "alone":  # it is not like the others
-            assert first is second is third is None
-            continue
-        assert (second, third) == pytest.approx((left - 10.2, left - 20), rel=0.03)
-        assert first == (None if label == "a" else pytest.approx(left - 10.1, rel=0.03))
+        clock(0.1, compiling=9)
+        first = left_after(remaining, label, 1, 100)
+        clock(0.1)
+        second = left_after(remaining, label, 2, 100)
+        clock(9.8)
+        third = left_after(remaining, label, 100, 100)
+        if label == "alone":  # the rounds of nobody are measured yet
+            assert first == (pytest.approx(3 * 10.1), False)
+        else:
+            assert first == (pytest.approx(left - 10.1, rel=0.03), True)
+        assert (second[0], third[0]) == pytest.approx((left - 10.2, left - 20), rel=0.03)
         left -= 20
     assert left == pytest.approx(0)
+
+
+def test_the_time_left_goes_by_while_nothing_is_reported(clock):
+    """A method that compiles, and parts without rounds, which are taken to last as long as the mean start."""
+    remaining = Remaining()
+    for label, total in (("a", 100), ("b", 100), ("report", 1)):
+        remaining.add(label, 0, total)
+    remaining.add("a", 0, 100)
+    clock(4)
+    assert remaining.text() == "about 8 s + rounds"  # b and the report take as long as a has taken by now
+    clock(6)
+    remaining.add("a", 1, 100)
+    clock(0.99)
+    remaining.add("a", 100, 100)
+    assert remaining.text() == "about 21 s left"
+    clock(3)
+    assert remaining.text() == "about 18 s left"
+    clock(9)
+    assert remaining.text() == "about 11 s left"  # b has started for 12 s, longer than the mean: its rounds and the report are left
+    remaining.add("b", 1, 100)
+    clock(0.99)
+    remaining.add("b", 100, 100)
+    clock(5)
+    assert remaining.text() == "about 6 s left"  # the mean start is 11 s
+    remaining.add("report", 1, 1)
+    assert remaining.text() == ""
 
 
 def test_the_first_unit_after_a_long_start_is_no_speed(clock):
@@ -108,9 +139,9 @@ def test_the_first_unit_after_a_long_start_is_no_speed(clock):
     remaining = Remaining()
     remaining.add("a", 0, 500)
     clock(3)
-    assert remaining.add("a", 1, 500) is None
+    assert left_after(remaining, "a", 1, 500) == (0, False)
     clock(0.02)
-    assert remaining.add("a", 3, 500) == pytest.approx(497 * 0.01)
+    assert left_after(remaining, "a", 3, 500) == (pytest.approx(497 * 0.01), True)
 
 
 def test_the_time_left_counts_what_every_run_of_a_method_costs(clock):
@@ -122,7 +153,7 @@ def test_the_time_left_counts_what_every_run_of_a_method_costs(clock):
     clock(2)
     remaining.add("a", 10, 50)
     clock(1)
-    assert remaining.add("a", 20, 50) == pytest.approx(30 * 3 / 10)
+    assert left_after(remaining, "a", 20, 50) == (pytest.approx(30 * 3 / 10), True)
 
 
 def test_the_time_left_of_recorded_runs_is_within_a_factor_of_two(clock):
@@ -136,8 +167,8 @@ def test_the_time_left_of_recorded_runs_is_within_a_factor_of_two(clock):
         for seconds, compiling, *report in reports:
             clock(seconds - now[0] - (compiling - now[1]), compiling - now[1])
             now = [seconds, compiling]
-            left = remaining.add(*report)
-            if left is not None and end - seconds > 2:
+            left, is_all = left_after(remaining, *report)
+            if is_all and end - seconds > 2:
                 said += 1
                 right += (end - seconds) / 2 <= left <= 2 * (end - seconds)
         assert said > 20
@@ -150,8 +181,8 @@ def test_a_resumed_task_and_an_unknown_total(clock):
     clock(5)
     remaining.add("a", 92, 100)
     clock(3)
-    assert remaining.add("a", 95, 100) == pytest.approx(5)
-    assert remaining.add("download", 3, 0) is None
+    assert left_after(remaining, "a", 95, 100) == (pytest.approx(5), True)
+    assert left_after(remaining, "download", 3, 0)[0] == 0
 
 
 def test_only_the_bar_that_moves_says_what_is_left(clock, monkeypatch):

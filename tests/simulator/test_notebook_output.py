@@ -1,6 +1,7 @@
 """What a notebook shows: short texts, tables, pictures, and progress."""
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,12 +79,10 @@ def test_simulate_in_a_notebook_shows_the_curve_of_the_score(shown):
 
 
 def test_progress_in_a_notebook_replaces_one_output(shown, capsys, monkeypatch):
-    seconds = iter((0.0, 2.0, 3.0))
-    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
     with progress_bars("rounds", transient=True) as show:
-        show("a < b", 0, 4)
-        show("a < b", 1, 4)  # the start is part of this round
-        show("a < b", 2, 4)
+        for done, now in enumerate((0.0, 2.0, 3.0)):  # the start is part of the first round
+            monkeypatch.setattr("time.monotonic", partial(float, now))
+            show("a < b", done, 4)
     assert "a &lt; b <progress value='2' max='4'></progress> 2/4 rounds about 2 s left" in shown[2]
     assert shown[3] == ""
     assert capsys.readouterr().err == ""

@@ -5,8 +5,8 @@ this is done, those rows can train too. The performance that is reported stays t
 that no model had seen.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,10 @@ from resolvent.comparisons.after.refit_plan import RefitPlan, check_can_be_refit
 from resolvent.comparisons.experiment.checks import check_same_data
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
+from resolvent.comparisons.runs.comparison_runs import ignore_progress
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord, read_metrics, read_record
-from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
+from resolvent.comparisons.runs.shared_ridge import RIDGE, has_shared_ridge, shared_ridge, with_ridge
 from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
@@ -131,17 +132,20 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
         check_can_be_refitted(label, experiment.algorithms[label])
     encoded = encode_by_all_rows(data)
     options = experiment.of_trial(start=load_start(experiment.start, model, is_private=False), clock=None)
-    results, rows = {}, {}
+    results, rows, report = {}, {}, progress or ignore_progress
+    if has_shared_ridge(experiment, encoded):
+        report(RIDGE, 0, 1)
     for label, rounds in plan.rounds.items():
+        report(label, 0, rounds)
+    for number, (label, rounds) in enumerate(plan.rounds.items()):
         algorithm = experiment.algorithms[label]
         # A method that chooses by validation rows needs them again: a choice among models that have seen the rows
         # would always prefer the one that fits them most closely.
         samples = join_splits(encoded, ("validation",) if uses_held_out(algorithm, model) else ())
-        report: Callable[[int, int], None] | bool = (
-            (lambda done, total, label=label: progress(label, done, total)) if progress else False)
-        subject = with_ridge(model, algorithm, shared_ridge(experiment, samples, experiment.seed))
+        ridge = shared_ridge(experiment, samples, experiment.seed, None if number else partial(report, RIDGE))
+        subject = with_ridge(model, algorithm, ridge)
         results[label] = simulate(algorithm, subject, samples, rounds=rounds, seed=experiment.seed,
-                                  evaluate_every=rounds, name=label, progress=report, **options)
+                                  evaluate_every=rounds, name=label, progress=partial(report, label), **options)
         total = np.sum([data.sizes(split) for split in SPLITS], axis=0)
         rows[label] = dict(zip(data.parties, zip(samples.sizes().tolist(), total.tolist(), strict=True), strict=True))
     return Refit(plan, results, rows)

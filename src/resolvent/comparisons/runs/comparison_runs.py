@@ -16,7 +16,7 @@ from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
-from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
+from resolvent.comparisons.runs.shared_ridge import RIDGE, has_shared_ridge, shared_ridge, with_ridge
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
@@ -77,7 +77,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         search: chooses hyperparameters inside each fold.
         checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
         progress: a function that is called with (label, rounds done, rounds in total), which are those of all seeds and
-            folds of a method; once for each method before the first round.
+            folds of a method; once for each method before the first round. The choice of a ridge is a part of one
+            unit.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
         notify: a function that is called with messages about the cost.
 
@@ -149,9 +150,11 @@ class _Runner:
                 f"{label}, tuning", number_of_run)(done, total))
             algorithms |= {label: self._search.methods[label].make(point) for label, point in points.items()}
         results, runs = dict[str, Result](), dict[str, MethodRun]()
-        ridge = shared_ridge(experiment, samples.data, seed)
+        # Later choices are quick, because the program is compiled: they are part of the runs of the first method.
+        ridge = shared_ridge(experiment, samples.data, seed, None if number_of_run else self._report_ridge)
         for number, (label, algorithm) in enumerate(algorithms.items()):
             report, subject = self._report(label, number_of_run), with_ridge(self._subject, algorithm, ridge)
+            report(0, experiment.rounds)  # what is traced before the first round is its time
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnusedRepliesWarning)  # the record of the comparison says it
                 result = simulate(
@@ -165,17 +168,23 @@ class _Runner:
         return results, runs
 
     def announce(self) -> None:
-        """Report every method before its first round."""
+        """Report every part before it begins."""
+        data = self._experiment.data
+        if has_shared_ridge(self._experiment, data if isinstance(data, FederatedData) else None):
+            self._report_ridge(0, 1)
         for label in self._experiment.algorithms:
             self._report(label, 0)(0, self._experiment.rounds)
 
+    def _report_ridge(self, done: int, total: int) -> None:
+        (self._progress or ignore_progress)(RIDGE, done, total)
+
     def _report(self, label: str, number: int) -> Progress:
         """The progress of a run of a method as a part of all its runs, of which ``number`` are done."""
-        progress, runs = self._progress or _ignore_progress, self._experiment.seeds * self._experiment.number_of_folds
+        progress, runs = self._progress or ignore_progress, self._experiment.seeds * self._experiment.number_of_folds
         return lambda done, total: progress(label, number * total + done, runs * total)
 
 
-def _ignore_progress(label: str, done: int, total: int) -> None:
+def ignore_progress(label: str, done: int, total: int) -> None:
     """Show no progress."""
 
 

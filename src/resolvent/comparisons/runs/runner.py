@@ -13,7 +13,7 @@ from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
-from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, run_comparison
+from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, ignore_progress, run_comparison
 from resolvent.comparisons.runs.record import RunRecord
 from resolvent.comparisons.runs.run_folder import (
     CHECKPOINTS,
@@ -33,6 +33,8 @@ from resolvent.errors import InputError
 from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.storage.shard_storage import keep_own_parties
+
+_JUDGEMENT, _REPORT = "judging the gains", "writing the report"  # the parts of a run that follow its methods
 
 __all__ = ["run_experiment", "run_program", "write_run"]
 
@@ -54,7 +56,8 @@ def run_experiment(
         resume: finish an interrupted run. If there is none, the run starts from the beginning; if the run is complete,
             its record is returned.
         overwrite: replace the folder's content when the new run is complete.
-        progress: a function that is called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total); what follows the methods has a
+            label for each part, of one unit.
         notify: a function that is called with a message that says which of these ``resume`` does, or what folds cost.
 
     Returns:
@@ -79,9 +82,10 @@ def run_experiment(
         with file.precision(), open_folder(folder, resume=resume) as work:
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
+            _announce_parts(progress)
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
                                       progress=progress, notify=notify).collected()
-            record = _write(work, source, comparison)
+            record = _write(work, source, comparison, progress)
         return folder, record
 
 
@@ -102,9 +106,10 @@ def run_program(
         InputError: the folder is in use, or holds a complete run.
     """
     with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
+        _announce_parts(progress)
         comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
                                     resume=resume, progress=progress, notify=notify)
-        _write(work, Source.of_program(out.name, comparison, title), comparison)
+        _write(work, Source.of_program(out.name, comparison, title), comparison, progress)
     return comparison
 
 
@@ -130,12 +135,24 @@ def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
         yield
 
 
-def _write(work: Path, source: Source, comparison: ComparedMethods) -> RunRecord:
+def _announce_parts(progress: ProgressOfMethod | None) -> None:
+    """Announce what follows the methods, so that the time left counts it from the beginning."""
+    for part in (_JUDGEMENT, _REPORT):
+        (progress or ignore_progress)(part, 0, 1)
+
+
+def _write(work: Path, source: Source, comparison: ComparedMethods, progress: ProgressOfMethod | None = None,
+           ) -> RunRecord:
     """Write the results and the report into the working folder."""
+    report = progress or ignore_progress
+    report(_JUDGEMENT, 0, 1)
+    record = write_results(work, source, comparison)
+    report(_JUDGEMENT, 1, 1)
+    report(_REPORT, 0, 1)
     from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
 
-    record = write_results(work, source, comparison)
     write_report(work, record, comparison.metrics)
+    report(_REPORT, 1, 1)
     return record
 
 

@@ -30,24 +30,50 @@ from resolvent.problem.models import Model
 from resolvent.problem.models.model import LinearModel
 from resolvent.problem.problem import Problem
 from resolvent.problem.ridge_path import Folds, fit_ridge_path, has_ridge_path
+from resolvent.simulator.record.progress import Progress
+from resolvent.xla.compiled_programs import enable_compilation_cache
+
+RIDGE = "choosing the ridge"  # the part of a run that the progress shows
 
 
-def shared_ridge(experiment: Experiment, data: FederatedData | None, seed: int) -> float:
+def has_shared_ridge(experiment: Experiment, data: FederatedData | None) -> bool:
+    """Whether a ridge is chosen.
+
+    It is not without ``careful_local`` among the methods, for models that it does not solve, if the model has an l2 of
+    its own, with a budget of privacy, and for data on the disk.
+    """
+    model = experiment.model
+    return not (_path(experiment) is None or not isinstance(model, Model) or not has_ridge_path(model) or model.l2
+                or experiment.privacy is not None or data is None or not data.is_in_memory)
+
+
+def shared_ridge(experiment: Experiment, data: FederatedData | None, seed: int,
+                 report: Progress | None = None) -> float:
     """The weight of |W|^2/2 in the objective of each site, see ``with_ridge``.
 
+    Args:
+        report: a function that is called with (0, 1) before the choice and with (1, 1) after it.
+
     Returns:
-        The weight; 0 without ``careful_local`` among the methods, for models that it does not solve, if the model has
-        an l2 of its own, with a budget of privacy, and for data on the disk.
+        The weight; 0 if none is chosen, see ``has_shared_ridge``.
     """
-    model, key = experiment.model, jax.random.key(seed)
-    path = next((layer for algorithm in experiment.algorithms.values() for layer in layers(algorithm)
-                 if isinstance(layer, RidgePath)), None)
-    if (path is None or not isinstance(model, Model) or not has_ridge_path(model) or model.l2
-            or experiment.privacy is not None or data is None or not data.is_in_memory):
+    path = _path(experiment)
+    if path is None or data is None or not has_shared_ridge(experiment, data):
         return 0.0
-    problem = LearningProblem(model, data).pooled()
+    enable_compilation_cache()
+    report = report or (lambda done, total: None)
+    report(0, 1)
+    problem = LearningProblem(experiment.model, data).pooled()
     strengths = jnp.sort(jnp.asarray(path.strengths))[::-1]
-    return min(float(_strength(problem, strengths, key, folds=path.folds)) / int(problem.sizes[0]), 1.0)
+    strength = _strength(problem, strengths, jax.random.key(seed), folds=path.folds)
+    ridge = min(float(strength) / int(problem.sizes[0]), 1.0)
+    report(1, 1)
+    return ridge
+
+
+def _path(experiment: Experiment) -> RidgePath | None:
+    return next((layer for algorithm in experiment.algorithms.values() for layer in layers(algorithm)
+                 if isinstance(layer, RidgePath)), None)
 
 
 def with_ridge(subject: Model | Problem, algorithm: Algorithm, ridge: float) -> Model | Problem:

@@ -21,8 +21,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 class LabelledProgress(Protocol):
     """A function that shows the progress of several tasks."""
 
-    def __call__(self, label: str, done: int, total: int, *, unit: str = ...) -> None:
-        """Show a task's progress; ``unit`` is what is counted, by default the same for all tasks."""
+    def __call__(self, label: str, done: int, total: int) -> None:
+        """Show a task's progress."""
 
 
 class Remaining:
@@ -30,27 +30,30 @@ class Remaining:
 
     .. code-block:: text
 
-        left = sum over tasks of (units left) * (seconds of a unit)  +  (tasks not begun) * (mean seconds of a start)
+        left = sum over tasks of (units left) * (seconds of a unit)  +  (what is left of its start)
 
     A start is all compilation of a task, and what happens until its first units are reported: tracing and loading are
-    part of it, so that one unit after 3 s is no speed. A task that has not begun is taken to be like those that have,
-    the first one apart: in a comparison it is training alone, which is unlike the others.
+    part of it, so that one unit after 3 s is no speed. A task that has not begun is taken to start like the mean of
+    those that have; one that is starting takes at least as long as it has. A unit of a task without a speed is
+    taken to last as long as those of the others, the first one apart as soon as there is another: in a comparison it is
+    training alone, which is unlike the others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "rounds") -> None:
+        self._unit = unit
         self._tasks: dict[str, _Task] = {}
+        self._current: _Task | None = None
         self._last: tuple[float, float] | None = None
 
-    def text(self, label: str, done: int, total: int) -> str:
-        """``add`` as a text: ``about 20 s left``, or an empty one."""
-        seconds = self.add(label, done, total)
-        return f"about {duration_text(seconds)} left" if seconds else ""
+    def __contains__(self, label: str) -> bool:
+        """Whether a task was reported."""
+        return label in self._tasks
 
-    def add(self, label: str, done: int, total: int) -> float | None:
-        """Note that a task has reached ``done`` of ``total`` units. Returns the seconds left; None: not known yet."""
+    def add(self, label: str, done: int, total: int) -> None:
+        """Note that a task has reached ``done`` of ``total`` units."""
         now = time.monotonic(), _compile_seconds()
         last, self._last = self._last or now, now
-        task = self._tasks.setdefault(label, _Task(done))
+        task = self._current = self._tasks.setdefault(label, _Task(done))
         compiling = now[1] - last[1]
         running = max(now[0] - last[0] - compiling, 0.0)
         if task.has_begun:
@@ -61,21 +64,38 @@ class Remaining:
             task.has_begun = done > task.done
         task.start += compiling
         task.done, task.total = done, total
-        begun = [task for task in self._tasks.values() if task.has_begun]
-        waiting = [task for task in self._tasks.values() if not task.has_begun]
-        alike = [task for task in begun[1:] if task.units]
-        unknown = [task for task in (*waiting, *begun) if not task.units and task.done != task.total]
-        if not begun or (unknown and not alike) or not all(task.total for task in self._tasks.values()):
-            return None
-        left = sum(max(task.total - task.done, 0) * task.seconds / task.units for task in begun if task.units)
-        if unknown:
-            of_unit = sum(task.seconds for task in alike) / sum(task.units for task in alike)
-            left += sum(task.total - task.done for task in unknown) * of_unit
-            left += len(waiting) * sum(task.start for task in alike) / len(alike)
-        return left
+
+    def text(self) -> str:
+        """``about 20 s left``; ``about 20 s + rounds`` while the seconds of a round are unknown; or an empty text."""
+        seconds, is_all = self.seconds()
+        return f"about {duration_text(seconds)} {'left' if is_all else f'+ {self._unit}'}" if seconds else ""
+
+    def seconds(self) -> tuple[float, bool]:
+        """The seconds that are left now, and whether they are all: not if no task has measured the speed of a unit."""
+        tasks = tuple(self._tasks.values())  # another thread draws the bars
+        left = [task for task in tasks if task.done != task.total]
+        if self._last is None or not left or not all(task.total for task in tasks):
+            return 0.0, True
+        current = self._current if self._current in left else left[0]
+        waited = {id(current): time.monotonic() - self._last[0]}
+        starts = {id(task): task.start + (0.0 if task.units else waited.get(id(task), 0.0)) for task in tasks}
+        begun = [starts[id(task)] for task in tasks if task.has_begun] or [starts[id(current)]]
+        mean_start = sum(begun) / len(begun)
+        measured = [task for task in tasks if task.units]
+        alike = measured[1:] or measured
+        of_unit = sum(task.seconds for task in alike) / max(sum(task.units for task in alike), 1)
+        seconds = 0.0
+        for task in left:
+            speed = task.seconds / task.units if task.units else of_unit
+            of_units = (task.total - task.done) * speed
+            if task.units:
+                seconds += max(of_units - waited.get(id(task), 0.0), 0.0)
+            else:
+                seconds += of_units + (0.0 if task.has_begun else max(mean_start - starts[id(task)], 0.0))
+        return seconds, bool(measured) or all(task.total == 1 for task in left)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Task:
     """What was measured of a task; ``seconds`` are those of ``units``, all after the first report of any."""
 
@@ -125,15 +145,19 @@ def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iter
     cell.
 
     Args:
-        unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
+        unit: what is counted, such as ``rounds``; ``bytes`` are shown as sizes. A task of one unit has no count. An
             unknown total is 0.
     """
-    remaining = Remaining()
+    remaining = Remaining(unit)
     if is_notebook():
         show_bar, end = notebook_progress(transient=transient)
+
+        def show_in_cell(label: str, done: int, total: int) -> None:
+            remaining.add(label, done, total)
+            show_bar(label, done, total, unit, remaining.text())
+
         try:
-            yield lambda label, done, total, *, unit=unit: show_bar(label, done, total, unit,
-                                                                    remaining.text(label, done, total))
+            yield show_in_cell
         finally:
             end()
         return
@@ -142,22 +166,22 @@ def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iter
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    columns = _columns(width, sizes=unit == "bytes")
+    columns = _columns(width, unit, remaining)
     console = Console(file=cast("TextIO", _Display(sys.stderr)))
     # A pipe gets what is printed to standard output while the bars are shown; a terminal shows it above them.
     bars = RichProgress(*columns, console=console, transient=transient, redirect_stdout=sys.stdout.isatty())
     tasks = dict[str, TaskID]()
 
-    def show(label: str, done: int, total: int, *, unit: str = unit) -> None:
+    def show(label: str, done: int, total: int) -> None:
         bars.start()  # not earlier: without a bar, an empty line would be printed
-        if label not in tasks:
-            tasks[label] = bars.add_task(escape(label), total=total or None, unit=unit, left="", visible=done > 0)
-        elif not bars.tasks[tasks[label]].visible:  # it was announced, and begins now
-            bars.reset(tasks[label], visible=True)
-        left = remaining.text(label, done, total)
+        is_announced = label in remaining
+        remaining.add(label, done, total)
+        if label not in tasks and (is_announced or done):
+            tasks[label] = bars.add_task(escape(label), total=total or None)
         for name, task in tasks.items():
-            bars.update(task, left=left if name == label else "")
-        bars.update(tasks[label], completed=done, total=total or None)
+            bars.update(task, moves=name == label)
+        if label in tasks:
+            bars.update(tasks[label], completed=done, total=total or None)
 
     try:
         yield show
@@ -187,18 +211,26 @@ class _Display:
         return getattr(self._stream, name)
 
 
-def _columns(width: int, *, sizes: bool) -> "list[ProgressColumn]":
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+def _columns(width: int, unit: str, remaining: Remaining) -> "list[ProgressColumn]":
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    counts = [DownloadColumn()] if sizes else [MofNCompleteColumn(), TextColumn("{task.fields[unit]}")]
-    return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(12), *counts,
-            TimeElapsedColumn(), TextColumn("{task.fields[left]}")]
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_count(int(task.completed), int(task.total or 0), unit), "progress.download")
+
+    class Left(ProgressColumn):
+        """It is drawn again while a program compiles, when nothing is reported."""
+
+        def render(self, task: Task) -> Text:
+            return Text(remaining.text() if task.fields.get("moves") else "")
+
+    return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(12),
+            DownloadColumn() if unit == "bytes" else Count(), TimeElapsedColumn(), Left()]
+
+
+def _count(done: int, total: int, unit: str) -> str:
+    return "" if total == 1 else f"{done:>{len(str(total))}}/{total or '?'} {unit}"
 
 
 _WIDTH, _HEIGHT = 320, 90  # pixels of a curve
@@ -221,7 +253,7 @@ def notebook_progress(*, transient: bool) -> tuple[Callable[[str, int, int, str,
         bars[moved] = (done, total, unit)
         rows = "".join(
             f"<div style='font-family:monospace'>{escape(label)} <progress value='{done}' max='{max(total, 1)}'>"
-            f"</progress> {done}/{total or '?'} {escape(unit)} {left if label == moved else ''}</div>"
+            f"</progress> {escape(_count(done, total, unit))} {left if label == moved else ''}</div>"
             for label, (done, total, unit) in bars.items())
         if handles:
             handles[0].update(HTML(rows))
