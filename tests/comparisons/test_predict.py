@@ -116,9 +116,18 @@ def test_rows_without_labels_and_party_are_predicted(site_run, call, new_rows, t
     new_rows.drop(columns=["patient", "hospital", "outcome"]).to_csv(tmp_path / "new.csv", sep=";", index=False)
     outcome = predict(call, site_run, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
-    provenance, written = outcome.out.splitlines()
+    provenance, written, following = outcome.out.splitlines()
     assert provenance.startswith("The model: trained on 50 training rows of Ulm; accuracy")
     assert written == "Predictions for 60 rows: predictions.csv"
+    command = f"resolvent model evaluate {site_run.folder} ROWS_WITH_LABELS.csv --method alone --site Ulm"
+    assert following == f"Next: {command}"
+
+
+def test_the_next_command_after_a_prediction_evaluates_rows_that_have_labels(site_run, call, new_rows, tmp_path):
+    outcome = predict(call, site_run, "--site", "Ulm", cwd=tmp_path)
+    command = outcome.out.splitlines()[-1].removeprefix("Next: resolvent ").split()
+    assert command[:2] == ["model", "evaluate"]
+    assert call(*command, cwd=tmp_path).code == 0
 
 
 @pytest.mark.parametrize(("change", "message"), [

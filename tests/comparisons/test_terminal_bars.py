@@ -124,7 +124,7 @@ def test_the_time_left_goes_by_while_nothing_is_reported(clock):
     clock(3)
     assert remaining.text() == "about 18 s left"
     clock(9)
-    assert remaining.text() == "about 11 s left"  # b has started for 12 s, longer than the mean: its rounds and the report are left
+    assert remaining.text() == "about 11 s left"  # of the rounds of b and the report: b starts longer than the mean
     remaining.add("b", 1, 100)
     clock(0.99)
     remaining.add("b", 100, 100)

@@ -1,5 +1,6 @@
 """``resolvent model``: trained models on rows: predict, evaluate, calibrate, explain and refit."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from json import loads
@@ -88,6 +89,19 @@ def predict(
     if predictions.provenance:
         terminal.print_line(f"The model: {predictions.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
+    of_site = "" if site is None else f" --site {shlex.quote(site)}"
+    of_method = "" if method is None else f" --method {shlex.quote(method)}"
+    _print_evaluation(run, rows if predictions.scores is not None else _LABELLED, of_method + of_site)
+
+
+_LABELLED = "ROWS_WITH_LABELS.csv"
+
+
+def _print_evaluation(run: Path, rows: str, options: str = "") -> None:
+    """Print the next command after a prediction: the model is measured on rows whose labels are known."""
+    from resolvent.cli import terminal
+
+    terminal.print_path("Next", f"resolvent model evaluate {shlex.quote(str(run))} {shlex.quote(rows)}{options}")
 
 
 _MODEL_SETTINGS = dict.fromkeys(("refit", "calibration"), one_of("true", "false"))
@@ -121,6 +135,7 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     if incomplete:
         terminal.print_note(f"warning: {count_of(incomplete, 'row')} with missing values: no prediction")
     terminal.print_path(f"Predictions for {count - incomplete} rows", out)
+    _print_evaluation(folder, _LABELLED)
 
 
 def _evaluate_regression(folder: Path, rows: str, changes: tuple[tuple[str, ...], ...], format: str) -> None:
