@@ -57,13 +57,13 @@ def shared_ridge(experiment: Experiment, data: FederatedData | None, seed: int,
     Returns:
         The weight; 0 if none is chosen, see ``has_shared_ridge``.
     """
-    path = _path(experiment)
-    if path is None or data is None or not has_shared_ridge(experiment, data):
+    path, model = _path(experiment), experiment.model
+    if path is None or data is None or not isinstance(model, Model) or not has_shared_ridge(experiment, data):
         return 0.0
     enable_compilation_cache()
     report = report or (lambda done, total: None)
     report(0, 1)
-    problem = LearningProblem(experiment.model, data).pooled()
+    problem = LearningProblem(model, data).pooled()
     strengths = jnp.sort(jnp.asarray(path.strengths))[::-1]
     strength = _strength(problem, strengths, jax.random.key(seed), folds=path.folds)
     ridge = min(float(strength) / int(problem.sizes[0]), 1.0)
