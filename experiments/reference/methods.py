@@ -116,6 +116,7 @@ METHODS = [
     Method("FedMix", rv.fedmix, ("alpha", (0.3, 0.7)), goal="personal"),
     Method("Per-FedAvg", rv.perfedavg, ("alpha", (0.01, 0.1)), goal="personal"),
     Method("IFCA", rv.ifca, goal="personal"),
+    Method("FedCAC", rv.fedcac, ("tau", (0.3, 0.5)), goal="personal"),
 ]
 
 

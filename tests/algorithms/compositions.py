@@ -84,6 +84,7 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "FedLin": lambda solver, _: rv.fedlin(solver),
     "Scaffnew": lambda solver, _: rv.scaffnew(solver, p=0.5),
     "IFCA": lambda solver, _: rv.ifca(solver),
+    "FedCAC": lambda solver, _: rv.fedcac(solver, beta=3),
     "MARINA": lambda solver, _: rv.marina(solver, codec=rv.codecs.RandK(k=2), p=0.5),
     "PAGE": lambda solver, _: rv.page(solver, p=0.5),
     "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm(), sigma=0.5),

@@ -73,6 +73,7 @@ ROWS = {
     "scaffnew": rv.scaffnew,
     "admm": rv.admm,
     "ifca": rv.ifca,
+    "fedcac": lambda s: rv.fedcac(s, tau=0.4, beta=5),
     "fedsam": rv.fedsam,
     "fedspeed": rv.fedspeed,
     "fedrep": lambda s: rv.fedrep(s, layers=("layer 1",)),

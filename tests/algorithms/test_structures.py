@@ -130,6 +130,50 @@ def test_ifca_with_one_cluster_is_fedavg():
     equal([jax.tree.map(lambda leaf: leaf[0], state.server) for state in ifca], [state.server for state in fedavg])
 
 
+def test_fedcac_by_numpy():
+    """Two arrays, absent parties, and four rounds of which the third is the last with collaborators, as plain loops."""
+    problem, tau, beta, rounds = classification(), 0.4, 3, 4
+    states = trajectory(rv.fedcac(GD, tau=tau, beta=beta), problem, rounds, rv.participation.Uniform(4))
+    sizes, first = np.asarray(problem.sizes), states[0].server.shared
+    personal, models, masks = ([first] * 6, [first] * 6, [None] * 6)
+    for t, (before, after) in enumerate(pairwise(states)):
+        cohort = [k for k in range(6) if not np.array_equal(before.server.models["weight"][k],
+                                                            after.server.models["weight"][k])]
+        assert len(cohort) == 4
+        for k in cohort:
+            models[k] = descend(problem, k, personal[k])
+            moved = {name: np.abs((np.asarray(models[k][name]) - personal[k][name]) * models[k][name])
+                     for name in ("weight", "bias")}
+            masks[k] = {name: s >= np.sort(s, axis=None)[::-1][int(np.ceil(tau * s.size)) - 1]
+                        for name, s in moved.items()}
+        weights = sizes[cohort] / sizes[cohort].sum()
+        shared = {name: sum(c * np.asarray(models[k][name]) for c, k in zip(weights, cohort, strict=True))
+                  for name in ("weight", "bias")}
+        known = [k for k in range(6) if masks[k]]
+        overlap = {(k, j): sum((masks[k][name] & masks[j][name]).sum() for name in shared)
+                   / sum(masks[k][name].sum() for name in shared) for k in known for j in known if k != j}
+        mean, largest = np.mean([*overlap.values()]), max(overlap.values())
+        bound = mean + (t + 1) / beta * (largest - mean)
+        for k in range(6):
+            partners = [k, *(j for j in known if overlap.get((k, j), 0) >= bound - 1e-7)]
+            own = {name: np.mean([np.asarray(models[j][name]) for j in partners], axis=0) for name in shared}
+            personal[k] = {name: np.where(masks[k][name], own[name], shared[name]) if masks[k] else shared[name]
+                           for name in shared}
+            assert t + 1 <= beta or partners == [k]
+        for k in range(6):
+            equal(jax.tree.map(lambda leaf, k=k: leaf[k], after.server.personal), personal[k])
+
+
+def test_fedcac_with_all_entries_critical_is_fedavg_with_equal_weights():
+    """All overlaps are 1, so that everybody collaborates."""
+    problem = classification()
+    cac, fedavg = (trajectory(algorithm, problem, 3, EQUAL_WEIGHTS)
+                   for algorithm in (rv.fedcac(SOLVER, tau=1.0), rv.fedavg(SOLVER)))
+    for state, other in zip(cac, fedavg, strict=True):
+        equal(jax.tree.map(lambda leaf: leaf[3], state.server.personal), other.server)
+        equal(state.server.shared, other.server)
+
+
 def test_fedsam_by_numpy():
     problem, radius = quadratic(), 0.3
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)

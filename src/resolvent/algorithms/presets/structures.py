@@ -1,16 +1,16 @@
-"""Several shared models, personal layers, and sharpness-aware gradients."""
+"""Several shared models, critical parameters, personal layers, and sharpness-aware gradients."""
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.objectives import SharpnessAware
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
-from resolvent.algorithms.methods.clustered import Clustered
+from resolvent.algorithms.methods.clustered import Clustered, CriticalParameters
 from resolvent.algorithms.methods.dual_variables import PrimalDual
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
 from resolvent.problem.maps import Ascent
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["fedrep", "fedsam", "fedspeed", "ifca"]
+__all__ = ["fedcac", "fedrep", "fedsam", "fedspeed", "ifca"]
 
 
 @checked
@@ -41,6 +41,36 @@ def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1) -> Algo
         1 with model averaging (option II).
     """
     return Clustered(solver=solver, clusters=clusters, spread=spread)
+
+
+@checked
+def fedcac(solver: LocalSolver, *, tau: float = 0.5, beta: float = 100) -> Algorithm:
+    """FedCAC: all parties share most parameters; a party's critical ones are shared with the parties that resemble it.
+
+    Problem: none that is stated; every party has a model of its own.
+    Update: w_k = solve f_k from v_k; critical are the entries of each array with the largest |(w_k - v_k) w_k|; v_k <-
+    the mean of all w_k, and in critical entries that of the parties whose critical entries overlap with k's by at least
+    the mean overlap plus (t + 1)/beta times its distance to the largest.
+    Communication: down 1 model, up 1; a party stores nothing, the server two models and the critical entries of each.
+    Defaults: tau = 0.5, half of the entries are critical; beta = 100 rounds until parties keep these to themselves.
+    Use when: parties have different labels, and some resemble one another. Set ``beta`` to about the number of rounds.
+
+    Args:
+        solver: local solver of each party.
+        tau: share of the entries of an array that are critical, in (0, 1].
+        beta: number of the first round after which no other party takes part in critical entries, at least 1.
+
+    Raises:
+        InputError: a number is outside its range.
+
+    Example:
+        >>> algorithm = rv.fedcac(rv.SGD(0.1, batch_size=20, epochs=1), tau=0.4, beta=60)
+
+    References:
+        Wu, Liu, Niu, Zhu, Tang: Bold but Cautious: Unlocking the Potential of Personalized Federated Learning through
+        Cautiously Aggressive Collaboration, ICCV 2023, Algorithm 1.
+    """
+    return CriticalParameters(solver=solver, tau=tau, beta=beta)
 
 
 @checked
