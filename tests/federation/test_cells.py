@@ -176,6 +176,15 @@ def test_cells_that_could_be_meant_as_numbers_are_refused_by_every_reader(kind, 
     assert wrong == {}
 
 
+def test_all_columns_that_cannot_be_read_are_named_at_once():
+    frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "dose": column("5 mg", "7 mg"), "y": Y,
+                          "age": column(*NUMBERS, "4?")})
+    with pytest.raises(InputError, match=r"'dose' holds numbers with a unit.*; column 'age': .* '4\?'"):
+        read_rows(frame, RegressionSettings(formula="y ~ dose + age"), party="site")
+    with pytest.raises(InputError, match=r"'dose' holds numbers with a unit.*; column 'age': .* '4\?'"):
+        from_frame(frame, "site", "y")
+
+
 # Cells, rules -> the levels; none for a column of numbers.
 READ = {
     "numbers as text": (column(*NUMBERS, " 47 "), {}, ()),

@@ -187,14 +187,21 @@ def read_cells(frame: "pd.DataFrame", names: Iterable[str], rules: CellRules) ->
     """The frame with these columns read: numbers, true/false, dates, categories, or text with NaN for missing values.
 
     Raises:
-        ColumnError: a column is neither of numbers nor of text.
+        ColumnError: a column is neither of numbers nor of text; the sentences of all such columns.
     """
     numeric = {name for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
                if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and rules.has_no_rule(name)}
     if rules.codes.get(ALL_COLUMNS):
         numeric = set()
-    changed = {name: read_column_cells(name, frame[name], rules) for name in dict.fromkeys(names)
-               if name not in numeric and name in frame.columns}
+    changed, mistakes = dict[str, Any](), list[ColumnError]()
+    for name in dict.fromkeys(names):
+        if name not in numeric and name in frame.columns:
+            try:
+                changed[name] = read_column_cells(name, frame[name], rules)
+            except ColumnError as mistake:
+                mistakes.append(mistake)
+    if mistakes:
+        raise ColumnError(mistakes[0].kind, "; ".join(map(str, mistakes)))
     return frame.assign(**changed) if changed else frame
 
 
