@@ -157,7 +157,7 @@ class Readers:
 
     def read_regression(self, text=()):
         file = RegressionFile.load(self.regression_file(text))
-        rows = file.read_rows()
+        rows = next(file.read_tables())
         check_rows(rows.model, file.settings)
         return rows
 

@@ -47,6 +47,7 @@ def regress(
             the columns offset, exposure, frequency_weights, sampling_weights and cluster; reference.ward=A for a base
             level; order=[low,high] of an ordinal label; site=fixed or random for the sites' intercepts;
             baseline_times=[90,365]; tests=[C(ward)], likelihood_tests=[C(ward)], profile=[age], firth=true;
+            imputations=20 for missing values;
             data.separator, data.decimal and data.encoding of a text file; data.missing=[?,-999] for cells without a
             value, data.text=[icd] for columns that are categories.
         out: a folder for the page and the tables.
@@ -55,7 +56,7 @@ def regress(
     """
     from resolvent.cli import terminal
     from resolvent.cli.plan_files import plan_file
-    from resolvent.comparisons.regression.regress import fit_rows
+    from resolvent.comparisons.regression.regress import fit_tables
     from resolvent.comparisons.regression.regression_file import RegressionFile
     from resolvent.errors import InputError
 
@@ -65,7 +66,7 @@ def regress(
             change.startswith("regression.formula=") for change in changes):
         raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
     file = plan_file(RegressionFile, rows, party, changes)
-    fit = fit_rows(file.read_rows(), file.settings)
+    fit = fit_tables(file.read_tables(), file.settings)
     if format == "json":
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})

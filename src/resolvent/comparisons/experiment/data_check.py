@@ -214,7 +214,7 @@ def _check_regression(file: "RegressionFile") -> DataCheck:
     response = parse_formula(file.settings.formula).response
     refusal, is_number = "", file.settings.family not in ("auto", *CLASS_FAMILIES) or bool(response.event)
     try:
-        model = file.read_rows().model
+        model = next(file.read_tables()).model
         is_number = not model.classes
         check_rows(model, file.settings)
     except InputError as error:

@@ -113,7 +113,7 @@ def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     booleans: list[str] = []
     for name in formula.variables:
         if is_category(frame[name]) or name in formula.categories:
-            levels[name] = _count_levels(frame[name])
+            levels[name] = count_levels(frame[name])
         else:
             (booleans if frame[name].dtype == bool else numbers).append(name)
     kind, classes, total = _describe_label(frame, formula, settings)
@@ -133,12 +133,12 @@ def _describe_label(frame: "pd.DataFrame", formula: Formula,
     """The kind of the label, its classes with their numbers of rows, and its sum."""
     label = frame[formula.response.label]
     if formula.response.event is not None:
-        return "time", _count_levels(frame[formula.response.event]), 0.0
+        return "time", count_levels(frame[formula.response.event]), 0.0
     if is_category(label) or label.dtype == bool or settings.family in CLASS_FAMILIES:
-        return "classes", _count_levels(label), 0.0
+        return "classes", count_levels(label), 0.0
     values = numbers_of(label, "any")
     could_be_classes = settings.family == "auto" and label.nunique() <= _FEW_VALUES
-    classes = _count_levels(label) if could_be_classes else {}
+    classes = count_levels(label) if could_be_classes else {}
     return "decimal" if np.any(values % 1) else "integer", classes, float(values.sum())
 
 
@@ -185,7 +185,7 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
                              + ("2: use multinomial" if len(order) > 2 else "at least 2"))
         classes = {level: counts[level] for level in order}
     elif formula.response.event is not None:
-        classes = {level: counts[level] for level in _event_values(formula.response.event, counts, settings)}
+        classes = {level: counts[level] for level in event_values(formula.response.event, counts, settings)}
     _check_references(formula, levels, classes, settings)
     rows = sum(report.rows for report in reports.values())
     mean = (classes[[*classes][1]] / rows if family == "binomial"
@@ -230,7 +230,7 @@ def level_names(column: "pd.Series[Any]") -> "pd.Series[str]":
     return column.astype(str)
 
 
-def _count_levels(column: "pd.Series[Any]") -> dict[str, int]:
+def count_levels(column: "pd.Series[Any]") -> dict[str, int]:
     """Level -> number of rows, in natural order, or in that of the column's categories."""
     import pandas as pd
 
@@ -271,7 +271,7 @@ def _in_given_order(name: str, classes: Sequence[str], settings: RegressionSetti
     return order
 
 
-def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSettings) -> tuple[str, str]:
+def event_values(name: str, counts: Mapping[str, int], settings: RegressionSettings) -> tuple[str, str]:
     """The values of rows without and with the event, where they are certain."""
     values = sorted(counts, key=natural_order)
     shown = ", ".join(map(quote, values[:4]))

@@ -15,8 +15,10 @@ from resolvent.comparisons.regression.identification import (
     directions_of,
     few_events,
     identify,
+    rows_imputed,
     rows_left_out,
 )
+from resolvent.comparisons.regression.imputation import Imputations, pooled_freedom
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, check_errors_of_weights
@@ -101,6 +103,7 @@ class Fit:
         likelihoods: what the rounds for these have found.
         firth: whether the likelihood has Firth's penalty.
         random: the same regression with a random intercept for each site, if it was asked for.
+        imputed: what the fits of completed tables say, whose mean this fit is; None: it is the fit of one table.
     """
 
     model: RegressionModel
@@ -119,6 +122,7 @@ class Fit:
     likelihoods: Likelihoods | None = None
     firth: bool = False
     random: RandomInterceptFit | None = None
+    imputed: Imputations | None = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
@@ -188,7 +192,7 @@ class Fit:
     def degrees_of_freedom_of_tests(self) -> int | None:
         """Of the t statistics: G - 1 with errors of G clusters; n - P with a dispersion or sampling weights.
 
-        None: z statistics, which a Cox model has with sampling weights as well.
+        None: z statistics, which a Cox model has with sampling weights as well. With imputations see ``freedom_of``.
         """
         if self.errors == "clustered":
             return self.clusters - 1
@@ -197,16 +201,28 @@ class Fit:
             self.model.weights == "sampling" or family.has_dispersion)
         return self.degrees_of_freedom if has_t else None
 
+    def freedom_of(self, combinations: NDArray[np.float64]) -> NDArray[np.float64] | int | None:
+        """Degrees of freedom of the t statistics of linear combinations, [q, P], of the parameters; None: z statistics.
+
+        Those of imputations depend on how much of the variance is between them.
+        """
+        if self.imputed is None:
+            return self.degrees_of_freedom_of_tests
+        total, within = (np.einsum("qj,jk,qk->q", combinations, covariance, combinations)
+                         for covariance in (self.covariance, self.imputed.within))
+        return pooled_freedom(total, within, self.imputed.count, self.imputed.freedom)
+
     @property
     def has_likelihood(self) -> bool:
-        """Whether there is a likelihood: not with sampling weights, nor if the family has a variance only."""
-        return self.model.weights != "sampling" and (self.model.family is None or self.model.family.has_likelihood)
+        """Whether there is a likelihood: not with imputations, sampling weights, or a family with a variance only."""
+        return self.imputed is None and self.model.weights != "sampling" and (
+            self.model.family is None or self.model.family.has_likelihood)
 
     @property
     def log_likelihood(self) -> float:
         """The log-likelihood; for Cox the partial one, with Firth's penalty the penalised one.
 
-        NaN with sampling weights and ``quasi_poisson``, without one.
+        NaN with imputations, sampling weights and ``quasi_poisson``, without one.
         """
         if not self.has_likelihood:
             return float("nan")
@@ -226,6 +242,8 @@ class Fit:
     @cached_property
     def identification(self) -> Identification:
         """What the rows cannot tell."""
+        if self.imputed is not None:
+            return self.imputed.identification
         # With Firth's penalty the maximum is where the gradient of the likelihood itself is not zero.
         sums = self.sums._replace(gradient=0 * self.sums.gradient) if self.firth else self.sums
         return identify(self.model, sums, self.penalties[1])
@@ -235,6 +253,8 @@ class Fit:
         """[P, P] covariance of the estimates; NaN with a penalty, which has no standard errors."""
         if any(self.penalties):
             return np.full((len(self.names),) * 2, np.nan)
+        if self.imputed is not None:
+            return self.imputed.covariance
         inverse = self.identification.inverse
         if self.errors == "model":
             return self.dispersion * inverse
@@ -257,7 +277,8 @@ class Fit:
         """A row for each parameter: estimate, standard error, z or t, p, interval, and ratio with interval.
 
         Errors of G clusters have t with G - 1 degrees of freedom, as there are G independent parts; families with a
-        dispersion have t with n - P, the others z.
+        dispersion have t with n - P, the others z. Imputations have t with degrees of freedom of each parameter, in a
+        column of their own, beside the share of the variance that is between them.
         """
         import pandas as pd
         from scipy import stats
@@ -265,7 +286,7 @@ class Fit:
         error = np.sqrt(np.diag(self.covariance))
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
         error = np.where(self.identification.is_identified, error, np.nan)
-        freedom = self.degrees_of_freedom_of_tests
+        freedom = self.freedom_of(np.eye(len(self.names)))
         has_t = freedom is not None
         law = stats.norm() if freedom is None else stats.t(freedom)
         half = law.ppf((1 + self.level) / 2) * error
@@ -277,6 +298,10 @@ class Fit:
             statistic = estimates / error
         columns = {"estimate": estimates, "standard error": error, "t" if has_t else "z": statistic,
                    "p": 2 * law.sf(np.abs(statistic)), "low": low, "high": high}
+        if self.imputed is not None:
+            with np.errstate(invalid="ignore"):
+                between = 1 - np.diag(self.imputed.within) / np.diag(self.covariance)
+            columns |= {"degrees of freedom": freedom, "variance between imputations": between}
         if self.effect is not None:
             is_ratio = [name not in self.model.extra for name in self.names]
             with np.errstate(over="ignore"):
@@ -297,6 +322,8 @@ class Fit:
                 self.profile, self.likelihoods.ends, strict=True) if np.isnan(ends).any()]):
             sentences.append(f"The profile likelihood of {', '.join(map(quote, endless))} has no end on one side, or "
                              "the rounds were too few to find it.")
+        if self.imputed is not None:
+            sentences += rows_imputed(self.imputed.rows, self.imputed.count)
         return (*sentences, *rows_left_out(self.model))
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
@@ -314,7 +341,7 @@ class Fit:
         check_errors(self.model, errors)
         if self.rows is None:
             raise InputError(f"errors={errors} needs another sum over the rows of all sites than {self.errors}: set "
-                             f"errors: {errors} in the file, and run it")
+                             f"errors={errors}, and fit again")
         with jax.enable_x64(True):
             means = mean_fit_sums(self.rows.problem(l2=self.penalties[1]), self.estimates, errors)
         return replace(fit, sums=jax.tree.map(lambda leaf: np.asarray(leaf) * self.count, means))
@@ -328,11 +355,16 @@ class Fit:
                 "sites": len(self.model.sites), "rounds": self.rounds, "converged": self.has_converged,
                 "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
                 **(likelihood if self.has_likelihood else {}), "findings": list(self.findings),
+                **({} if self.imputed is None else {"imputations": self.imputed.count,
+                                                    "rows_imputed": dict(self.imputed.rows)}),
                 **({} if self.random is None else {"random_intercept": self.random.facts()})}
 
 
 def rows_of(fit: Fit) -> RegressionRows:
     """The rows of a fit."""
+    if fit.imputed is not None:
+        raise InputError("this needs the rows of one table, and the fit is the mean over completed ones: fit without "
+                         "imputations")
     if fit.rows is None:
         raise InputError("this needs further rounds over the rows of all sites, which a federation has not made: it is "
                          "computed where all rows are in one table")

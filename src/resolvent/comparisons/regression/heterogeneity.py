@@ -154,7 +154,7 @@ def heterogeneity(fit: Fit) -> Heterogeneity:
         raise InputError("heterogeneity is about fits without a penalty: leave l1, l2 and firth out")
     if len(fit.model.sites) < 2:
         raise InputError("differences between sites need at least 2 sites")
-    if fit.site_fits is None and fit.rows is None:
+    if fit.site_fits is None and fit.rows is None and fit.imputed is None:
         raise InputError("the sites have not sent their own fits (heterogeneity: false, or privacy.secure_sums, which "
                          "hides them): fit without these settings, or test a difference that you expect as a term, "
                          "such as age:region")

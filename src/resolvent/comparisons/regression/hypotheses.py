@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.formula import columns_of_terms, parse_formula
+from resolvent.comparisons.regression.imputation import joint_test
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import InputError, quote
 
@@ -25,7 +26,7 @@ class HypothesisTest:
         hypothesis: what was tested, as it was written.
         statistic: F with ``freedom`` and ``rest`` degrees of freedom, or chi-squared with ``freedom``.
         freedom: q, the number of combinations.
-        rest: degrees of freedom of the denominator; None: chi-squared.
+        rest: degrees of freedom of the denominator, of imputations no whole number; None: chi-squared.
         estimate: the combination R beta, if it is one; otherwise NaN.
         error: its standard error.
         low: lower end of its interval.
@@ -36,7 +37,7 @@ class HypothesisTest:
     hypothesis: str
     statistic: float
     freedom: int
-    rest: int | None
+    rest: float | None
     p: float
     estimate: float
     error: float
@@ -51,7 +52,8 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
     .. math:: W = (R\hat\beta - r)' (R \hat V R')^{-1} (R\hat\beta - r)
 
     V is the covariance of the fit, of the kind ``fit.errors``. Where its statistics are z, W is chi-squared with q
-    degrees of freedom; where they are t with m degrees of freedom, W / q is F with q and m.
+    degrees of freedom; where they are t with m degrees of freedom, W / q is F with q and m. Several hypotheses about a
+    fit of imputations are tested as in Li, Raghunathan and Rubin, 1991.
 
     Args:
         hypotheses: each is a term of the formula, such as ``C(ward)`` (all its coefficients are zero), or an equation
@@ -75,8 +77,12 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
         few = (f", or are more than {fit.clusters - 1}, which is all that errors of {fit.clusters} "
                f"{'sites' if fit.model.cluster is None else 'clusters'} can tell" if fit.errors == "clustered" else "")
         raise InputError(f"the hypotheses {quote(text)} depend on each other{few}: leave some out")
-    statistic, q = float(difference @ np.linalg.solve(covariance, difference)), len(values)
-    rest = fit.degrees_of_freedom_of_tests
+    q = len(values)
+    freedom = fit.freedom_of(matrix)
+    rest: float | None = float(freedom[0]) if isinstance(freedom, np.ndarray) else freedom
+    if fit.imputed is not None and q > 1:
+        covariance, rest = joint_test(matrix @ fit.imputed.within @ matrix.T, covariance, fit.imputed.count)
+    statistic = float(difference @ np.linalg.solve(covariance, difference))
     p = stats.chi2.sf(statistic, q) if rest is None else stats.f.sf(statistic / q, q, rest)
     law = stats.norm() if rest is None else stats.t(rest)
     estimate, error = (float(difference[0] + values[0]), float(scale[0])) if q == 1 else (np.nan, np.nan)

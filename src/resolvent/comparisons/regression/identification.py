@@ -1,5 +1,6 @@
 """What the rows of a regression cannot tell: collinear columns, separation, too few events."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -166,11 +167,23 @@ def rows_left_out(model: RegressionModel) -> list[str]:
     """A sentence if rows with missing values are left out: how many, at which sites."""
     if not model.left_out:
         return []
-    most = sorted(model.left_out, key=lambda site: -model.left_out[site])
-    sites = ", ".join(f"{model.left_out[site]} of {site}" for site in most[:_SITES])
-    rest = sum(model.left_out[site] for site in most[_SITES:])
+    return [f"{count_of(sum(model.left_out.values()), 'row')} with missing values left out: "
+            f"{_by_site(model.left_out)}."]
+
+
+def rows_imputed(rows: Mapping[str, int], count: int) -> list[str]:
+    """A sentence if there are rows with imputed values: how many, at which sites."""
+    if not rows:
+        return []
+    return [f"{count_of(sum(rows.values()), 'row')} with missing values completed {count} times: {_by_site(rows)}."]
+
+
+def _by_site(rows: Mapping[str, int]) -> str:
+    """Numbers of rows with their sites, the largest first."""
+    most = sorted(rows, key=lambda site: -rows[site])
+    rest = sum(rows[site] for site in most[_SITES:])
     more = f", {rest} of {len(most) - _SITES} more sites" if rest else ""
-    return [f"{count_of(sum(model.left_out.values()), 'row')} with missing values left out: {sites}{more}."]
+    return ", ".join(f"{rows[site]} of {site}" for site in most[:_SITES]) + more
 
 
 def _constant_at_sites(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Predictions of a fitted regression for new rows, with standard errors by the delta method."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.comparisons.regression.imputation import pooled_freedom
 from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
@@ -36,15 +37,19 @@ class Predictor:
     Attributes:
         estimates: [P] the estimates; NaN for what the rows could not tell.
         covariance: [P, P] their covariance; NaN without standard errors.
-        freedom: degrees of freedom of the t statistics; None: they are normal.
+        freedom: degrees of freedom of the t statistics, with imputations of a complete table; None: they are normal.
         level: level of the intervals.
+        within: [P, P] the mean covariance within completed tables, if the estimates are those of imputations.
+        imputations: the number of completed tables.
     """
 
     model: RegressionModel
     estimates: NDArray[np.float64]
     covariance: NDArray[np.float64]
-    freedom: int | None
+    freedom: float | None
     level: float
+    within: NDArray[np.float64] | None = None
+    imputations: int = 0
 
     def predict(self, frame: "pd.DataFrame", scale: Scale = "response") -> "pd.DataFrame":
         r"""The predictions for rows, with standard errors and intervals of the mean.
@@ -63,7 +68,6 @@ class Predictor:
             by the name of the class; empty for rows with a missing value.
         """
         import pandas as pd
-        from scipy import stats
 
         if scale not in get_args(Scale):
             raise InputError(f"scale={quote(scale)} is not known{alternatives(scale, get_args(Scale))}")
@@ -75,18 +79,24 @@ class Predictor:
         predictors = 1 if family is None else family.predictors
         beta = self.estimates[:d * predictors].reshape(predictors, d)
         eta = x @ beta.T + offsets[:, None]
-        of_beta, across, of_extra = (self.covariance[rows, columns] for rows, columns in (
-            (slice(beta.size), slice(beta.size)), (slice(beta.size), slice(beta.size, None)),
-            (slice(beta.size, None), slice(beta.size, None))))
-        # The parameters of each row, its linear predictors and the further ones, and their variance.
-        z = np.concatenate([eta, np.broadcast_to(self.estimates[beta.size:], (len(x), len(of_extra)))], axis=1)
-        variance = np.einsum("nj,ajbk,nk->nab", x, of_beta.reshape(predictors, d, predictors, d), x)
-        across = np.einsum("nj,aje->nae", x, across.reshape(predictors, d, -1))
-        variance = np.block([[variance, across], [across.transpose(0, 2, 1),
+        extra = self.estimates[beta.size:]
+        # The parameters of each row are its linear predictors and the further ones.
+        z = np.concatenate([eta, np.broadcast_to(extra, (len(x), len(extra)))], axis=1)
+
+        def variance_of_rows(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+            of_beta, across, of_extra = (covariance[rows, columns] for rows, columns in (
+                (slice(beta.size), slice(beta.size)), (slice(beta.size), slice(beta.size, None)),
+                (slice(beta.size, None), slice(beta.size, None))))
+            variance = np.einsum("nj,ajbk,nk->nab", x, of_beta.reshape(predictors, d, predictors, d), x)
+            across = np.einsum("nj,aje->nae", x, across.reshape(predictors, d, -1))
+            return np.block([[variance, across], [across.transpose(0, 2, 1),
                                                   np.broadcast_to(of_extra, (len(x), *of_extra.shape))]])
-        law = stats.norm() if self.freedom is None else stats.t(self.freedom)
-        quantile = float(law.ppf((1 + self.level) / 2))
-        half = quantile * np.sqrt(np.einsum("naa->na", variance))[:, :predictors]
+
+        def of_predictors(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(np.einsum("naa->na", variance_of_rows(covariance))[:, :predictors])
+
+        variance, quantile = variance_of_rows(self.covariance), self._quantiles(of_predictors)
+        half = quantile * np.sqrt(of_predictors(self.covariance))
         names = [f" {name}" for name in self.model.classes[1:]] if predictors > 1 else [""]
         if scale == "link":
             values, errors, low, high = eta, half / quantile, eta - half, eta + half
@@ -126,7 +136,6 @@ class Predictor:
             A row for each row: ``effect``, ``standard error``, ``low`` and ``high``; of a category for each level.
         """
         import pandas as pd
-        from scipy import stats
 
         family, model = self.model.family, self.model
         if name not in parse_formula(model.formula).variables:
@@ -136,7 +145,7 @@ class Predictor:
                              "predictions (fit.predict) at two values instead")
         x, offsets, is_complete = self._encode(frame)
         d = x.shape[1]
-        beta, covariance, rows = self.estimates[:d], self.covariance[:d, :d], frame[is_complete]
+        beta, rows = self.estimates[:d], frame[is_complete]
 
         def shape(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
             columns = self._encode(rows.assign(**{name: values}))[0]
@@ -166,16 +175,36 @@ class Predictor:
                 slope, bend = (np.asarray(jax.vmap(f)(eta)) for f in _derivatives(mean_of))
             along = derivative @ beta
             effects[""] = slope * along, (bend * along)[:, None] * x + slope[:, None] * derivative
-        law = stats.norm() if self.freedom is None else stats.t(self.freedom)
-        quantile, columns_of = float(law.ppf((1 + self.level) / 2)), {}
+        columns_of = {}
         for level, (effect, gradient) in effects.items():
-            error = np.sqrt(np.einsum("nj,jk,nk->n", gradient, covariance, gradient))
-            half = quantile * error
+            def variance(covariance: NDArray[np.float64], g: NDArray[np.float64] = gradient) -> NDArray[np.float64]:
+                return np.asarray(np.einsum("nj,jk,nk->n", g, covariance[:d, :d], g)[:, None])
+
+            error = np.sqrt(variance(self.covariance)[:, 0])
+            half = error * self._quantiles(variance)[:, 0]
             for kind, numbers in (("effect", effect), ("standard error", error), ("low", effect - half),
                                   ("high", effect + half)):
                 columns_of[f"{kind}{level}"] = np.full(len(frame), np.nan)
                 columns_of[f"{kind}{level}"][is_complete] = numbers
         return pd.DataFrame(columns_of, index=frame.index)
+
+    def _quantiles(self, variances: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """[n, 1] how many standard errors an interval reaches on each side.
+
+        Args:
+            variances: [P, P] a covariance -> [n, C] the variances of the C predictors of each row; of imputations, the
+                predictor with the fewest degrees of freedom counts.
+        """
+        from scipy import stats
+
+        if self.freedom is None:
+            law = stats.norm()
+        elif self.within is None:
+            law = stats.t(self.freedom)
+        else:
+            law = stats.t(pooled_freedom(variances(self.covariance), variances(self.within), self.imputations,
+                                         self.freedom).min(axis=1, keepdims=True))
+        return np.atleast_2d(law.ppf((1 + self.level) / 2))
 
     def _encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """The columns and offsets of the complete rows, and which rows these are."""
@@ -206,6 +235,8 @@ class Predictor:
     def to_plain(self) -> dict[str, Any]:
         """The predictor as values of JSON; NaN is null."""
         arrays = {"estimates": self.estimates[None], "covariance": self.covariance}
+        if self.within is not None:
+            arrays["within"] = self.within
         return {**asdict(self), **{name: [[None if np.isnan(x) else float(x) for x in row] for row in array]
                                    for name, array in arrays.items()}}
 
@@ -218,11 +249,13 @@ class Predictor:
         """
         try:
             content: Mapping[str, Any] = json.loads((folder / FILE).read_text("utf-8"))
-            numbers = {name: np.array(content[name], np.float64) for name in ("estimates", "covariance")}
+            numbers = {name: np.array(content[name], np.float64) for name in ("estimates", "covariance", "within")
+                       if content.get(name) is not None}
             numbers["estimates"] = numbers["estimates"][0]
             model = read_plain(RegressionModel, content["model"], FILE)
             p = len(model.names)
-            if numbers["estimates"].shape != (p,) or numbers["covariance"].shape != (p, p):
+            if numbers["estimates"].shape != (p,) or any(
+                    array.shape != (p, p) for name, array in numbers.items() if name != "estimates"):
                 raise ValueError("an array has another shape")
             return cls(**{**content, "model": model, **numbers})
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:

@@ -1,6 +1,6 @@
 """``regress``: fit a regression over sites by sums."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 from resolvent.arguments import checked
 from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
+from resolvent.comparisons.regression.imputation import Imputations
 from resolvent.comparisons.regression.likelihoods import search
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.random_intercepts import check_random_intercept, fit_random_intercept
 from resolvent.comparisons.regression.regression import Regression
-from resolvent.comparisons.regression.rows import RegressionRows, read_rows
+from resolvent.comparisons.regression.rows import RegressionRows, read_tables
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings, Site
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, quote
@@ -39,6 +40,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             baseline_times: Sequence[float] = (), reference: Mapping[str, Any] | None = None,
             order: Sequence[Any] | None = None, site: Site | None = None, tests: Sequence[str] = (),
             likelihood_tests: Sequence[str] = (), profile: Sequence[str] = (), firth: bool = False,
+            imputations: int | None = None, seed: int = 0,
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
@@ -49,7 +51,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
 
     Args:
         data: a table with a row for each subject (a frame of pandas, or the path of a CSV or Parquet file). Rows with a
-            missing value in a column that is used are left out.
+            missing value in a column that is used are left out, or completed by ``imputations``.
         formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``, with
             ``Surv(start, stop, died)`` for rows that are at risk after start, until stop (left truncation, columns that
             change with time). Text columns are categories; ``C(column)`` makes a number one; ``a:b`` is a product,
@@ -87,6 +89,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         profile: coefficients whose interval is that of the profile likelihood, such as ``["age"]``.
         firth: use Firth's penalty, with which estimates are finite where columns divide the rows perfectly, and nearly
             unbiased with few events; of families ``binomial`` and ``poisson``.
+        imputations: number of completed tables, such as 20: missing values of the formula's columns are drawn at each
+            site by chained equations of its own rows, and the fits of the tables are pooled by Rubin's rules.
+        seed: of the draws of ``imputations``.
         missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
             or column -> such a list. Predictions leave the same cells out.
         text: columns that are categories whatever their values look like, such as codes.
@@ -105,9 +110,21 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         ties=ties, baseline_times=tuple(map(float, baseline_times)) or None, site=site,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
         order=None if order is None else tuple(map(text_of_value, order)), tests=tuple(tests) or None,
-        likelihood_tests=tuple(likelihood_tests) or None, profile=tuple(profile) or None, firth=firth)
+        likelihood_tests=tuple(likelihood_tests) or None, profile=tuple(profile) or None, firth=firth,
+        imputations=imputations, seed=seed)
     cells = cell_rules(missing, text)
-    return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
+    return fit_tables(read_tables(data, settings, party=party, format=text_format, cells=cells), settings)
+
+
+def fit_tables(tables: Iterable[RegressionRows], settings: RegressionSettings) -> Regression:
+    """Fit a regression to the rows of one table, or to those of each imputation, pooled by Rubin's rules."""
+    if settings.imputations is None:
+        return fit_rows(next(iter(tables)), settings)
+    imputed, fits = dict[str, int](), []
+    for rows in tables:
+        imputed = dict(rows.imputed)  # the same in each table
+        fits.append(replace(fit_rows(rows, settings), rows=None))  # the completed tables are not kept
+    return _pooled(fits, imputed)
 
 
 def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
@@ -193,6 +210,26 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
                       (settings.l1, settings.l2), settings.errors, settings.level,
                       tests=tuple(settings.tests or ()), likelihood_tests=tuple(settings.likelihood_tests or ()),
                       profile=tuple(settings.profile or ()), firth=settings.firth, **further)
+
+
+def _pooled(fits: Sequence[Regression], imputed: Mapping[str, int]) -> Regression:
+    """The fits of completed tables as one, by Rubin's rules; its sums are the means of theirs."""
+    first, count = fits[0], len(fits)
+    known = np.all([fit.identification.is_identified for fit in fits], axis=0)
+    sentences = dict.fromkeys(sentence for fit in fits for sentence in fit.identification.sentences)
+    rank = min(fit.identification.rank for fit in fits)
+    estimates = np.where(known, [fit.estimates for fit in fits], np.nan)
+    freedom: float | None = first.degrees_of_freedom_of_tests
+    if freedom is None:
+        freedom = (first.model.counts[1] if first.family == "cox" else first.count) - rank - first.model.kept
+    return replace(
+        first, estimates=estimates.mean(axis=0), rounds=sum(fit.rounds for fit in fits),
+        sums=jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *(fit.sums for fit in fits)),
+        has_converged=all(fit.has_converged for fit in fits),
+        imputed=Imputations(count, np.mean([fit.covariance for fit in fits], axis=0),
+                            np.cov(estimates.T, ddof=1).reshape(len(known), len(known)), max(freedom, 1),
+                            imputed,
+                            replace(first.identification, is_identified=known, sentences=(*sentences,), rank=rank)))
 
 
 def _stop_when_converged(event: EvaluationEvent) -> None:

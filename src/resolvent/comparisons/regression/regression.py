@@ -46,6 +46,9 @@ class Regression(Fit):
     def predictor(self) -> Predictor:
         """What predictions need, without the rows."""
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
+        if self.imputed is not None:
+            return Predictor(self.model, estimates, self.covariance, self.imputed.freedom, self.level,
+                             self.imputed.within, self.imputed.count)
         return Predictor(self.model, estimates, self.covariance, self.degrees_of_freedom_of_tests, self.level)
 
     def predict(self, rows: "pd.DataFrame", *, scale: Scale = "response") -> "pd.DataFrame":

@@ -1,6 +1,6 @@
 """Files of regressions: ``regression`` has the settings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.comparisons.regression.formula import parse_formula
-from resolvent.comparisons.regression.rows import RegressionRows, read_rows
+from resolvent.comparisons.regression.rows import RegressionRows, read_tables
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.tables.table_options import FileOptions
@@ -39,7 +39,7 @@ class RegressionFile(PlanFile[RegressionSettings]):
         return FileOptions(data.party, formula.response.label, features=[*used], missing=data.missing or [],
                            text=[*data.text], validation=0.0, test=0.0, **vars(data.format))
 
-    def read_rows(self) -> RegressionRows:
-        """The rows of the table."""
-        return read_rows(self.table, self.settings, party=self.data.party, format=self.data.format,
-                         cells=self.data.cells)
+    def read_tables(self) -> Iterator[RegressionRows]:
+        """The rows of the table, for each imputation or once."""
+        return read_tables(self.table, self.settings, party=self.data.party, format=self.data.format,
+                           cells=self.data.cells)

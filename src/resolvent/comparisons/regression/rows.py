@@ -1,8 +1,8 @@
 """From a table and a formula to the regression of every site."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from resolvent.comparisons.regression.formula import (
     design_of,
     parse_formula,
 )
+from resolvent.comparisons.regression.imputation import impute
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of, times_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
@@ -77,6 +78,7 @@ class RegressionRows:
         weights: [rows] the weight of each row; None: 1.
         clusters: [rows] number of the cluster; None: a site is one.
         levels: column of categories -> [rows] its levels.
+        imputed: site -> the number of its rows in which a value was imputed.
     """
 
     model: RegressionModel
@@ -90,6 +92,7 @@ class RegressionRows:
     weights: NDArray[np.float64] | None = None
     clusters: NDArray[np.int64] | None = None
     levels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    imputed: Mapping[str, int] = field(default_factory=dict)
 
     def problem(self, *, l2: float = 0.0) -> RegressionProblem:
         """The objectives of the sites.
@@ -112,23 +115,55 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
               format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> RegressionRows:  # noqa: B008
     """The rows of all sites; rows with a missing value in a column that is used are left out.
 
+    With ``imputations`` it is the first completed table of ``read_tables``.
+
     Args:
         cells: what the cells of the table mean.
     """
-    import pandas as pd
+    return next(read_tables(data, settings, party=party, format=format, cells=cells))
 
+
+def read_tables(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
+                format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> Iterator[RegressionRows]:  # noqa: B008
+    """The rows of all sites: once, without those that have a missing value; or for each imputation, with drawn values.
+
+    Args:
+        cells: what the cells of the table mean.
+    """
     formula, cells = parse_formula(settings.formula), cells | CellRules(text=frozenset([party]))
     wanted = [party, *formula.response.columns, *formula.variables, *settings.columns]
     frame = with_unique_names(read_columns(data, wanted, format, cells) if isinstance(data, str | Path) else data)
     check_named(frame, party, "party")
     for name in {*cells.text, *cells.codes} - {ALL_COLUMNS}:
         check_named(frame, name, "text or missing")
-    complete = complete_rows(frame, formula, settings, [party], cells)
-    all_owners, owners = read_owners(read_cells(frame, [party], cells), party), pd.Series(read_owners(complete, party))
+    used, all_owners = used_cells(frame, formula, settings, [party], cells), read_owners(
+        read_cells(frame, [party], cells), party)
+    if settings.imputations is not None and formula.degrees:
+        raise InputError("poly() has other columns in each completed table, since they are orthogonal over its rows: "
+                         "write powers, such as I(age**2), or leave imputations out")
+    for number in range(settings.imputations or 1):
+        table = used if settings.imputations is None else impute(used, formula, settings, all_owners, number)
+        yield _encode_table(table, used, all_owners, formula, settings, party, cells)
+
+
+def _encode_table(table: "pd.DataFrame", used: "pd.DataFrame", all_owners: NDArray[Any], formula: Formula,
+                  settings: RegressionSettings, party: str, cells: CellRules) -> RegressionRows:
+    """The complete rows of a table, in the order of the sites.
+
+    Args:
+        used: the table with its gaps.
+        all_owners: [rows of the table] their sites.
+    """
+    import pandas as pd
+
+    complete = without_gaps(table)
+    owners = pd.Series(read_owners(complete, party))
     counts = Counter(all_owners.tolist())
     for name in counts:
         if name not in owners.values:
-            raise NoCompleteRowError(frame[all_owners == name], [*complete], name)
+            raise NoCompleteRowError(table[all_owners == name], [*table], name)
+    has_gap = np.asarray((used.isna() & table.notna()).any(axis=1) & table.notna().all(axis=1))
+    imputed = Counter(all_owners[has_gap].tolist())
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
@@ -143,12 +178,26 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
         if without:
             raise InputError(f"no event occurred where {quote(settings.strata)} is {quote(without[0])}, so that this "
                              "stratum says nothing: leave its rows out, or join strata")
-    return rows
+    return replace(rows, imputed=imputed)
 
 
 def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,
                   others: Sequence[str] = (), cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
-    """The columns that are used, without rows that have a missing value in one.
+    """The columns that are used, without rows that have a missing value in one; see ``used_cells``."""
+    return without_gaps(used_cells(frame, formula, settings, others, cells))
+
+
+def without_gaps(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows without a missing value."""
+    complete = frame.dropna().infer_objects()
+    if complete.empty:
+        raise NoCompleteRowError(frame, [*frame])
+    return complete
+
+
+def used_cells(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,
+               others: Sequence[str] = (), cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
+    """The columns that are used, as they are read; a missing value is NaN.
 
     Args:
         others: further columns, which must not be features.
@@ -169,14 +218,12 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
                 raise
             raise InputError(f"{quote(name)} holds dates, each of which would be a category: "
                              f"{DATES_AS_NUMBERS}") from error
-    complete = frame.dropna().infer_objects()
-    if complete.empty:
-        raise NoCompleteRowError(frame, used)
     for name in formula.response.columns:
-        if label_kind(name, complete[name]) in ("integer", "decimal"):
+        known = frame[name].dropna().infer_objects()
+        if len(known) and label_kind(name, known) in ("integer", "decimal"):
             values[name] = read_feature(name, frame[name], max_levels=None)
     check_magnitudes(values.items(), RowNames(frame.index))
-    return complete
+    return frame
 
 
 def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, agreement: RowsAgreement,

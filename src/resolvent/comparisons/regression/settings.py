@@ -50,6 +50,9 @@ class RegressionSettings:
         profile: coefficients whose interval is that of the profile likelihood, such as ``[age, "ward[T.B]"]``.
         firth: whether the likelihood has Firth's penalty, so that all estimates are finite, also where columns divide
             the rows perfectly; of families binomial and poisson.
+        imputations: number of completed tables, such as 20, whose fits are pooled: missing values of the formula's
+            columns are drawn at each site from models of its own rows; default: rows with missing values are left out.
+        seed: of the draws of imputations.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
         rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
             about 30.
@@ -79,6 +82,8 @@ class RegressionSettings:
     likelihood_tests: tuple[str, ...] | None = None
     profile: tuple[str, ...] | None = None
     firth: bool = False
+    imputations: int | None = None
+    seed: int = 0
     heterogeneity: bool = True
     rounds: int = 40
 
@@ -86,6 +91,7 @@ class RegressionSettings:
         check_range("regress", "[0, inf)", l1=self.l1, l2=self.l2)
         check_range("regress", "(0, 1)", level=self.level)
         check_range("regress", "[1, inf)", rounds=self.rounds)
+        check_range("regress", "[0, inf)", seed=self.seed)
         for name, kinds in (("family", FamilyName), ("errors", Errors), ("site", Site)):
             value = getattr(self, name)
             if value not in get_args(kinds) and not (name == "site" and value is None):
@@ -110,6 +116,17 @@ class RegressionSettings:
                 raise InputError(f"{name} is of the likelihood, which a fit with l1, l2, sampling_weights or other "
                                  "errors than those of the model does not report: leave these settings out, or test "
                                  "with tests, which are Wald's")
+
+        if self.imputations is not None:
+            if self.imputations < 2:
+                raise InputError(f"imputations={self.imputations} has no variance between completed tables: set 20, or "
+                                 "at least 2")
+            others = {"l1": self.l1, "l2": self.l2, "likelihood_tests": self.likelihood_tests, "profile": self.profile,
+                      "frequency_weights": self.frequency_weights, "site=random": self.site == "random"}
+            if stated := [name for name, value in others.items() if value]:
+                raise InputError(f"imputations and {stated[0]} do not go together: leave one of them out. Rubin's "
+                                 "rules pool estimates with their covariances, and Wald's tests (tests); for "
+                                 "frequency_weights, repeat the rows of the table")
 
     @property
     def added(self) -> dict[str, str]:

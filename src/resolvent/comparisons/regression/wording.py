@@ -46,12 +46,17 @@ def facts_in_words(fit: "Fit") -> list[str]:
         sentences.append(f"The odds are those of {others} against {quote(model.classes[0])}.")
     dispersion = f", dispersion {number(fit.dispersion)}" if model.family and model.family.has_dispersion else ""
     deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
-    likelihood = "No likelihood" if not fit.has_likelihood else (
-        f"Log-likelihood {fit.log_likelihood:.2f}, with Firth's penalty" if fit.firth else
-        f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}")
+    likelihood = f"Mean of {fit.imputed.count} completed tables, by Rubin's rules" if fit.imputed is not None else (
+        _likelihood(fit))
     sentences.append(f"{likelihood}{deviance}. Standard errors {_errors(fit)}; intervals of "
                      f"{fit.level:.0%}{_profiles(fit)}.")
     return sentences
+
+
+def _likelihood(fit: "Fit") -> str:
+    return "No likelihood" if not fit.has_likelihood else (
+        f"Log-likelihood {fit.log_likelihood:.2f}, with Firth's penalty" if fit.firth else
+        f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}")
 
 
 def _profiles(fit: "Fit") -> str:
@@ -72,7 +77,7 @@ def tests_in_words(fit: "Fit") -> list[str]:
             sentences.append(f"No test: {test}.")
             continue
         law = "chi-squared" if test.rest is None else "F"
-        freedom = str(test.freedom) if test.rest is None else f"{test.freedom} and {test.rest}"
+        freedom = str(test.freedom) if test.rest is None else f"{test.freedom} and {test.rest:.1f}".removesuffix(".0")
         unit = "degree" if freedom == "1" else "degrees"
         sentence = (f"{test.kind} test of {test.hypothesis}: {law} {test.statistic:.2f} with {freedom} {unit} "
                     f"of freedom, p {probability(test.p)}")

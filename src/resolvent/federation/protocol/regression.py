@@ -30,6 +30,12 @@ class FederatedRegression(TablePlan):
     needs_all_sites: ClassVar[str] = "sums over other sites are of another likelihood"
 
     def __post_init__(self) -> None:
+        if self.settings.imputations is not None:
+            raise InputError(f"regression.imputations: {self.settings.imputations} completed tables are "
+                             "as many regressions with other columns: each column with missing values, and each round, "
+                             f"would count {self.settings.imputations} times among the columns that a site's "
+                             "max_leverage limits. Leave imputations out, and complete cases are fitted; or fill the "
+                             "missing values once in each site's table")
         further = {"likelihood_tests": self.settings.likelihood_tests, "profile": self.settings.profile,
                    "firth": self.settings.firth, "site=random": self.settings.site == "random"}
         if asked := [name for name, value in further.items() if value]:
