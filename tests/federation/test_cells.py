@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,7 @@ def each(form):
     return column(*map(form.format, DECIMALS))
 
 
+DIGITS = [*"12345678"]
 # Cells -> what must be in the refusal.
 REFUSED = {
     **{f"a number and {word}": (column(*NUMBERS, word), f"39 of 40 values are numbers, and {word!r} in row 4?")
@@ -74,7 +76,7 @@ REFUSED = {
     "spellings": (column("yes", "no", "Yes"), "'Yes' and 'yes' differ only in upper and lower case or blanks"),
     "upper case": (column("Nord", "Süd", "NORD"), "'NORD' and 'Nord' differ only"),
     **{f"a number and {word}": (column(*NUMBERS, word), f"39 of 40 values are numbers, and {word!r}")
-       for word in ("nan.", "N/a", "#DIV/0!", "#NAME?", "#####", "...", "(null)", "keine Angabe", "ca. 40", "1.2.3",
+       for word in ("nan.", "N/a", "#DIV/0!", "#NAME?", "#####", "...", "(null)", "keine Angabe", "1.2.3",
                     "\u221e", "x", "<LOD", "--5", "/")},
     "more than half pending": ([*DECIMALS, *["pending"] * 28], "12 of 40 values are numbers, and 'pending'"),
     "below a limit": (column(*DECIMALS, *DECIMALS, "< 5", ">90"), "values are numbers, and '< 5'"),
@@ -88,7 +90,8 @@ REFUSED = {
         "R$ {}": "'R$ ' before", "-${}": "'-$' before", "({})": "minus of a keyboard", "{}\uff05": "after them",
         "{}\u2030": "percent", "{} IU/L": "a unit",
         "{} mm[Hg]": "'mm[Hg]' after", "{} x10^9/L": "'x10^9/L' after", "{}+": "'+' after", "{}*": "'*' after",
-        "{} \u00b1 2": "after them", "age {}": "'age ' before", "\uff0d{}": "minus of a keyboard", "{}-": "'-' after",
+        "{} \u00b1 2": "with their errors", "age {}": "'age ' before", "\uff0d{}": "minus of a keyboard",
+        "{}-": "minus of a keyboard",
         "- {}": "minus of a keyboard", "\u2013{}": "minus of a keyboard", "<{}": "'<' before", "{}D+01": "'D+01' after",
         "{}+1j": "'+1j' after", "'{}'": "in quotes", "{} (a)": "'(a)' after", "{} Jahre": "a unit"}.items()},
     "two units": (column("70 kg", "150 lb", "81 kg"), "a unit, such as '70 kg'"),
@@ -108,12 +111,31 @@ REFUSED = {
         ("1 de mayo de 2024", "2 de junio de 2024"),
         ("2024\u5e745\u67081\u65e5", "2024\u5e745\u670812\u65e5"))},
     **{"/".join(words): (column(*words), f"are different words for {what}") for what, groups in {
-        "yes and no": (("true", "0"), ("ja", "nein", "yes", "no"), ("oui", "non", "1"), ("si", "s\u00ed", "no"),
+        "yes and no": (("true", "0"), ("ja", "nein", "yes", "no"), ("oui", "non", "1"), ("T", "F", "true", "false"),
+                       ("T", "False"), ("on", "no"), ("neg", "+"), ("si", "s\u00ed", "no"),
                        ("positive", "negative", "pos"), ("y", "no")),
         "the two sexes": (("m", "f", "male"), ("male", "female", "weiblich"))}.items() for words in groups},
     **{f"look-alikes {a} {b}": (column(a, b), "look alike and have different characters") for a, b in (
         ("A", "\u0391"), ("CT", "\u0421\u0422"), ("A", "\uff21"), ("abc", "\u202eabc"), ("Bern", "Bern\u200b"),
         ("O'Neil", "O\u2019Neil"))},
+    **{f"periods such as {values[0]}": (column(*values), "looks like dates or times") for values in (
+        ("2024-Q1", "2023-Q4"), ("Q1 2024", "Q2 2024"), ("2024Q1", "2024 H2"), ("Q1/24", "Q2/24"), ("1Q24", "2Q24"),
+        ("H1 2024", "H2 2023"), ("KW 12/2024", "KW 5/2024"), ("FY2023", "FY2024"), ("2024-1", "2024-12"),
+        ("Jan '24", "Feb '24"))},
+    "quarters and ?": (column("2024-Q1", "2024-Q2", "?"), "39 of 40 values are dates, and '?'"),
+    **{f"forms such as {values[0]}": (column(*values), words) for *values, words in (
+        ("5k", "12K", "1.2M", "a unit"), ("5 Mio", "7 Mio", "a unit"), ("5 mg/d", "10 mg/d", "a unit"),
+        ("5 IE", "10 IE", "a unit"), ("5 /µl", "7 /µl", "a unit"), ("5ft11", "6ft2", "a unit"),
+        ("5 Tbl", "10 Tbl", "a unit"), ("5 pct", "7 percent", "percent"),
+        ("5'11\"", "6'0\"", "feet and inches"), ("5'11", "6'2", "feet and inches"),
+        ("PT5M", "PT1H", "durations"), ("P1D", "P2DT3H", "durations"), ("25:30", "31:10", "durations"),
+        ("5:30", "26:45", "durations"), ("1 day, 2:03:04", "2 days, 1:00:00", "durations"),
+        ("120-80", "118-79", "two numbers in a cell"), ("120 80", "130 85", "two numbers in a cell"),
+        ("120\\80", "130\\85", "two numbers in a cell"), ("RR 120/80", "RR 130/85", "two numbers in a cell"),
+        ("5;6", "6;7", "two numbers in a cell"), ("[5, 6]", "[6, 7]", "two numbers in a cell"),
+        ("~5", "ca. 7", "numbers that are about right"), ("5±1", "6 +/- 1", "numbers with their errors"),
+        ("5 (1)", "6 (2)", "numbers with their errors"), ("10^3", "10^4", "fractions or powers"),
+        ("½", "1½", "fractions or powers"), ("5-", "7-", "3", "minus of a keyboard"))},
     "a mark in most rows": (["unknown"] * 37 + ["0", "1", "0"], "3 of 40 values are numbers, and 'unknown'"),
     "double blanks": (column("a b", "a  b"), "differ only in upper and lower case or blanks"),
     **{f"a control character {sign!r}": (column(f"a{sign}b", "c"), "a level with a control character")
@@ -185,6 +207,28 @@ def test_all_columns_that_cannot_be_read_are_named_at_once():
         from_frame(frame, "site", "y")
 
 
+@pytest.mark.parametrize(("values", "refused"), [
+    (["pending"] * 32 + DIGITS, True), (["pending"] * 32 + ["A"] * 5 + ["7"] * 3, False),
+    (["0117", "118"] * 4 + ["119"] * 32, False), (["pending"] * 20 + ["250", "401", "580", "610"] * 5, False)])
+def test_numbers_that_a_site_hides_are_not_categories(values, refused, tmp_path):
+    """At each of two sites the numbers are in too few rows to be told, and too few to be recognised among words.
+
+    Together they would be: a run refuses the column.
+    """
+    frame = pd.DataFrame({"site": "a", "x": values, "y": Y})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    site = SiteFile(table=str(tmp_path / "t.csv"), limits=replace(NO_LIMITS, min_cell=5))
+    read = partial(read_site_table, site, TableOptions("", "y", exclude=["site"]), "a", 0)
+    if refused:
+        with pytest.raises(InputError, match="8 different values are numbers, and 'pending' are not"):
+            read()
+        other = frame.assign(site="b", x=frame["x"].where(frame["x"] == "pending", frame["x"] + ".5"))
+        with pytest.raises(InputError, match="16 of 80 values are numbers, and 'pending'"):
+            from_frame(pd.concat([frame, other], ignore_index=True), "site", "y")
+    else:
+        assert read().report().columns[0].levels
+
+
 # Cells, rules -> the levels; none for a column of numbers.
 READ = {
     "numbers as text": (column(*NUMBERS, " 47 "), {}, ()),
@@ -196,6 +240,11 @@ READ = {
     "codes by name": (column("250", "401", "V45"), {"text": ["x"]}, ("250", "401", "V45")),
     "kept spellings": (column("yes", "Yes"), {"text": ["x"]}, ("Yes", "yes")),
     "blanks at the end": (column("yes", "no", "yes "), {}, ("no", "yes")),
+    **{f"categories such as {values[0]}": (column(*values), {}, tuple(sorted(values))) for values in (
+        ("18-29", "30-39", "40+"), ("E11.9", "I10"), ("A10BA02", "C09AA05"), ("A+", "B-", "0+"), ("T", "F"), ("+", "-"),
+        ("T1", "T2"), ("<18", "18-65", ">65"), ("2022/23", "2023/24"), ("1/2", "2/2"), ("1st", "2nd"),
+        ("week 1", "week 2"), ("12345-6789", "12346-6789"), ("A/G", "G/G"), ("Jan", "Feb"), ("5 foo", "7 foo"),
+        ("m", "f"), ("F", "N"))},
     "a few digits are levels": (column("1", "2", "3a"), {"text": ["x"]}, ("1", "2", "3a")),
 }
 

@@ -35,51 +35,73 @@ LEADING_ZERO = re.compile(r"[0\u0660\u06f0\u0966\uff10]\d+([.,]\d*)?")
 GROUPS = r"_.,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
 _ANY_NUMBER = rf"[+-]?\d[\d{GROUPS} ]*"
 _START, _END = re.compile(rf"\(?{_ANY_NUMBER}"), re.compile(rf"\d[\d{GROUPS} ]*$")
-_UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|[mµμun]?mol(/l)?|mg/dl|g/dl|g/l|mg/l|ng/ml|"
-          r"iu/l|u/l|mmhg|kpa|bpm|/min|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|years?|"
-          r"jahre?|monate?|wochen?|tage?|stunden?|ans?|mois|jours?|años?|°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
+_UNIT = (r"(kg|g|mg|µg|μg|ug|ng|pg|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|μl|ul|fl|[mµμun]?mol|m?eq|[mk]?iu|i\.?e\.?|"
+         r"[mk]?u|units?|tabs?|tbl|mmhg|kpa|bpm|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|"
+         r"years?|jahre?|monate?|wochen?|tage?|stunden?|ans?|mois|jours?|años?|°c|°f|kcal|kj|m2|m²|cells|"
+         r"k|tsd|mio|mln|mrd|bn|thousand|million)")
+_UNITS = rf"({_UNIT}(/{_UNIT}){{0,2}}|/{_UNIT})"
 _CURRENCIES = r"[€$£¥₹₽₩₺]|eur|usd|chf|gbp"
 # A cell that is a number with something around it: what it is -> its form, and what to do.
+_EACH = "make a column of each number"
 _ALONE = "write the number alone, and the unit in the name of the column"
 _DECORATED = {
     "numbers with commas or separators of thousands": (
         re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d{{1,2}}(,\d\d)+,\d{{3}}|"
                    r"\d*[,\u00b7\u066b]\d+)([eE][+-]?\d+)?"),
         "write all with a decimal point and nothing else"),
-    "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
+    "numbers with a sign of percent": (
+        re.compile(rf"{_ANY_NUMBER}\s*([%‰]|pct|percent|prozent)", re.IGNORECASE), _ALONE),
     "numbers with a currency": (re.compile(
         rf"({_CURRENCIES})\s*{_ANY_NUMBER}|{_ANY_NUMBER}\s*({_CURRENCIES})", re.IGNORECASE), _ALONE),
-    "numbers with a unit": (re.compile(rf"({_ANY_NUMBER}\s*({_UNITS})\s*){{1,3}}", re.IGNORECASE), _ALONE),
+    "numbers with a unit": (re.compile(rf"({_ANY_NUMBER}\s*{_UNITS}\s*){{1,3}}(\d+)?", re.IGNORECASE), _ALONE),
+    "feet and inches": (re.compile(r"\d+\s*['’′]\s*(\d+(\.\d+)?\s*(\"|”|″|''|′′)?)?"),
+                        "write one number, such as the inches"),
+    "durations": (
+        re.compile(r"P(?=[\dT])(\d+([.,]\d+)?[YMWD])*(T(\d+([.,]\d+)?[HMS])+)?|(\d+ days?,? )?\d{1,3}(:[0-5]\d){1,2}",
+                   re.IGNORECASE), "write the number of one unit, such as minutes"),
+    "numbers that are about right": (
+        re.compile(rf"([~≈Øø]|(ca|circa|about|approx)\.?)\s*{_ANY_NUMBER}", re.IGNORECASE), "write the number alone"),
+    "numbers with their errors": (
+        re.compile(rf"{_ANY_NUMBER}\s*((±|\+/-)\s*{_ANY_NUMBER}|\({_ANY_NUMBER}\))"), _EACH),
+    "fractions or powers": (
+        re.compile(rf"({_ANY_NUMBER})?\s*[½¼¾⅓⅔⅛]|{_ANY_NUMBER}(\s*[x×·*]\s*10)?\^[+-]?\d+", re.IGNORECASE),
+        "write decimal numbers, such as 1.5 or 2e6"),
     "numbers with a sign that is not the minus of a keyboard": (
-        re.compile(rf"([\u2212\u2012-\u2015\ufe63\uff0d]\s*|-\s+){_ANY_NUMBER}|\(\s*{_ANY_NUMBER}\)"),
+        re.compile(rf"([\u2212\u2012-\u2015\ufe63\uff0d]\s*|-\s+){_ANY_NUMBER}|\(\s*{_ANY_NUMBER}\)|{_ANY_NUMBER}-"),
         "write - before them"),
     "numbers in quotes": (re.compile(rf"=?[\"'\u2018\u2019\u201c\u201d]{_ANY_NUMBER}[\"'\u2018\u2019\u201c\u201d]?"),
                           "write the number alone"),
     "numbers of base 16 or 2": (re.compile(r"0x[\da-f]+|0b[01]+", re.IGNORECASE), "write them in base 10"),
-    "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}(\s*mmhg)?", re.IGNORECASE), "make a column of each"),
+    "two numbers in a cell": (
+        re.compile(rf"(rr\s*)?\d{{2,3}}\s*/\s*\d{{2,3}}(\s*mmhg)?|"
+                   rf"[\[({{]?{_ANY_NUMBER}\s*[;,]\s*{_ANY_NUMBER}[\])}}]?", re.IGNORECASE), _EACH),
 }
 _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
 _NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unknown", "unk", "unkn", "missing", "none",
                         "not known", "not available", "not done", "n.d.", "nd", "n.a.", "k.a.", "unbekannt", "void",
                         "nil", "error", "#value!", "#div/0!", "#ref!"})
+_FALLING_PAIR = re.compile(r"(\d{2,3})\s*[-\u2013\\|: ]\s*(\d{2,3})")  # 120-80; a range such as 18-29 rises
 DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
 _MONTH = (r"(jan(uary|uar|v|vier)?|ene(ro)?|gen(naio)?|f[eé]b(ruary|ruar|rero|braio)?|f[eé]vr?(ier)?|mar(ch|s|zo)?|"
           r"m[aä]rz?|a[pvb]r(il|ile)?|ma[iy]o?|maggio|jun[eio]?|junio|juin|giugno|jul[yi]?|julio|juil(let)?|luglio|"
           r"aug(ust)?|ao[uû]t|ago(sto)?|sept?(ember|embre|iembre)?|set(tembre)?|o[ck]t(ober|obre|ubre)?|ott(obre)?|"
           r"nov(ember|embre|iembre)?|d[eéi][cz](ember|embre|iembre)?)")
+_YEAR, _PART = r"(19|20)\d\d", r"(q[1-4]|h[12]|(kw|cw|week)\s*\d\d?)"  # quarters, halves and weeks
 LIKE_DATE = re.compile(rf"\s*(\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}.*|\d\d? \d\d? (19|20)\d\d|"
                        rf"(0?[1-9]|1[0-2])[./-](19|20)\d\d|"
                        rf"([01]?\d|2[0-3])([:h][0-5]\d){{1,2}}(\.\d+)?(\s*[ap]m)?|\d\d?([.:]\d\d)?\s*([ap]m|uhr)|"
+                       rf"{_YEAR}\s*[-/ ]?\s*{_PART}|{_PART}\s*[-/ ]?\s*({_YEAR}|['’]?\d\d)|"
+                       rf"[1-4]q\s*({_YEAR}|\d\d)|fy\s*{_YEAR}|{_YEAR}[-/.][1-9]|"
                        rf"(\d\d?\.){{2}}|\d\d?{_MONTH}(19|20)?\d\d|\d{{4}}-W\d\d(-\d)?|\d{{4}}年\d\d?月(\d\d?日)?|"
                        rf"\d\d?[ .-]+{_MONTH}\.?|"
-                       rf"(\w{{2,10}}[.,]*\s+)?(\d\d?[ .-]+)?(de )?{_MONTH}[ .,-]+(de )?\d{{1,4}}(\W.*)?)",
+                       rf"(\w{{2,10}}[.,]*\s+)?(\d\d?[ .-]+)?(de )?{_MONTH}[ .,'’-]+(de )?\d{{1,4}}(\W.*)?)",
                        re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
 NO_WORDS, YES_WORDS = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
 # Words for the same two things; the levels of a column are those of one pair.
 _PAIRS = {what: [{*pair.split("/")} for pair in pairs.split()] for what, pairs in {
-    "yes and no": "1/0 true/false yes/no y/n ja/nein j/n oui/non si/no sí/no sì/no sim/não tak/nie да/нет vrai/faux "
-                  "wahr/falsch positive/negative pos/neg",
+    "yes and no": "1/0 true/false t/f yes/no y/n ja/nein j/n oui/non si/no sí/no sì/no sim/não tak/nie да/нет "
+                  "vrai/faux wahr/falsch on/off positive/negative pos/neg +/-",
     "the two sexes": "m/f male/female m/w man/woman männlich/weiblich homme/femme"}.items()}
 # Capital letters of Greek and Cyrillic, and small ones of Cyrillic, that look like Latin ones; apostrophes.
 _LOOK_LATIN = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅаеорсухіјѕ’‘ʼ´", "ABEZHIKMNOPTYXABEKMHOPCTXIJSaeopcyxijs''''")
@@ -353,8 +375,7 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     if name in rules.text:
         return
     title, keep = f"column {shorten(repr(name))}", f"set text: [{yaml_name(name)}] if the column is a category"
-    forms = {level: next((what for what, (form, _) in _DECORATED.items() if form.fullmatch(level)), "")
-             for level in counts if not NUMBER.fullmatch(level)}
+    forms = {level: _form_of(level) for level in counts if not NUMBER.fullmatch(level)}
     first = next(iter(forms or counts), "")
     such = f"such as {shorten(repr(first))}{row_of(first)}"
     dates = {level for level in counts if DATE.fullmatch(level) or LIKE_DATE.fullmatch(level)}
@@ -388,10 +409,18 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
         yield ColumnError("spelling", sentence)
     names = {level.casefold() for level in counts}
     for what, pairs in _PAIRS.items():
-        has_words = what == "yes and no" or any(len(word) > 1 for word in names)  # letters may stand for anything
+        has_words = names <= {*"10ynj"} or any(len(word) > 1 for word in names)  # other letters may stand for anything
         if len(names) > 1 and has_words and names <= set().union(*pairs) and not any(names <= pair for pair in pairs):
             yield ColumnError("spelling", f"in {title}, {shorten(', '.join(map(repr, counts)))} are different words "
                               f"for {what}: write them alike, or {keep}")
+
+
+def _form_of(level: str) -> str:
+    """What a cell is that is a number with something around it; empty: something else."""
+    pair = _FALLING_PAIR.fullmatch(level)
+    if pair is not None and int(pair[1]) > int(pair[2]):
+        return "two numbers in a cell"
+    return next((what for what, (form, _) in _DECORATED.items() if form.fullmatch(level)), "")
 
 
 def missing_advice(levels: Iterable[str]) -> str:

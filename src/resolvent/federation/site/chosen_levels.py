@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.tables.cells import LEADING_ZERO, NUMBER, CellRules, ColumnError, yaml_name
 from resolvent.tables.column_encodings import is_missing, list_values
 from resolvent.tables.columns import LabelKind
 from resolvent.tables.table_options import TableOptions
@@ -34,6 +35,22 @@ def hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | 
     counts = Counter(values[~is_missing(values)].tolist())
     return frozenset(level for level, count in counts.items()
                      if count < min_cell or (allowed is not None and level not in allowed))
+
+
+def check_hidden_numbers(name: str, levels: Collection[str], hidden: Collection[str], rules: CellRules) -> None:
+    """Refuse a column of text whose numbers are all hidden: no other site could see that numbers are meant.
+
+    Raises:
+        ColumnError: more of the levels are numbers than words.
+    """
+    numbers = {level for level in levels if NUMBER.fullmatch(level)}
+    words = sorted({*levels} - numbers)
+    if (words and len(numbers) > len(words) and numbers <= {*hidden} and name not in rules.text
+            and not any(map(LEADING_ZERO.fullmatch, numbers))):
+        listed = ", ".join(map(repr, words[:4]))
+        raise ColumnError("kind", f"column {shorten(repr(name))}: {len(numbers)} different values are numbers, and "
+                          f"{listed} are not: set missing: [{listed}] if that stands for a missing value, set text: "
+                          f"[{yaml_name(name)}] if the column is a category, or correct it")
 
 
 def listed_levels(settings: TableOptions, kinds: Mapping[str, LabelKind], texts: Collection[str],

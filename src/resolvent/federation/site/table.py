@@ -20,7 +20,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import LIMITS, NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
-from resolvent.federation.site.chosen_levels import common_values, hidden_levels, listed_levels
+from resolvent.federation.site.chosen_levels import check_hidden_numbers, common_values, hidden_levels, listed_levels
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows, site_cells
@@ -139,6 +139,9 @@ class SiteTable:
                         for name, values in self._columns.items() if is_text(values)}
         self._listed = listed_levels(settings, self._label_kinds, self._hidden, self._classes)
         levels = {name: {*values[~is_missing(values)]} for name, values in self._columns.items() if is_text(values)}
+        for name, hidden in self._hidden.items():
+            with refusing(RefusalCode.VALUES, name):
+                check_hidden_numbers(name, levels[name], hidden, settings.cells if cells is None else cells)
         check_listed_columns({name: len(of_column) for name, of_column in {**levels, **self._classes}.items()},
                              {name: values for name, values in self._columns.items() if not is_text(values)},
                              self.rows, limits)
