@@ -26,6 +26,8 @@ SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
+MENU = re.compile(r'aria-labelledby="__nav\w*"(?P<rest> aria-expanded="\w+">\s*<label class="md-nav__title" for="\w+">\s*'
+                  r'<span class="md-nav__icon md-icon"></span>\s*(?P<title>[^<]*?)\s*</label>)')
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
@@ -109,6 +111,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Write the head of its column to every cell of a table; a phone shows the cells below each other."""
     return re.sub(r"<table>.*?</table>", with_labels, content, flags=re.DOTALL)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the parts of a page for screen readers that the theme leaves without a name: the search, menus of pages."""
+    return MENU.sub(r'aria-label="\g<title>"\g<rest>', output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'))
 
 
 def with_labels(table: re.Match[str]) -> str:
