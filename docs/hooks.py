@@ -27,7 +27,8 @@ FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/f
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
 MENU = re.compile(r'aria-labelledby="__nav\w*"(?P<rest> aria-expanded="\w+">\s*'
-                  r'<label class="md-nav__title" for="\w+">\s*<span class="md-nav__icon md-icon"></span>\s*(?P<title>[^<]*?)\s*</label>)')
+                  r'<label class="md-nav__title" for="\w+">\s*<span class="md-nav__icon md-icon"></span>\s*'
+                  r'(?P<title>[^<]*?)\s*</label>)')
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
