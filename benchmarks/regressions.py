@@ -154,6 +154,7 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
     from resolvent.federation.protocol.policy import REHEARSAL
     from resolvent.federation.secure.primitives import local_identities
     from resolvent.federation.server.serve import serve_federation
+    from resolvent.federation.server.watch import Watch
     from resolvent.federation.site.site import Site
 
     text = json.dumps({"data": {"party": "site"}, "regression": regression} | privacy)
@@ -177,7 +178,7 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
         job = FederationJob("run-1", plan_from_text(text, "run-1").text, tuple(rows))
         plan = plan_from_text(job.experiment, job.run, policy=REHEARSAL)
         outcome = serve_federation(job, plan, InProcess({site: partial(answer, site) for site in rows}),
-                                   folder / "server", folder / "out", lambda event: None)
+                                   folder / "server", folder / "out", Watch(lambda event: None))
         for of_site in sites.values():
             of_site.close()
         return outcome, refusals, read_fit(folder / "out").result if outcome["status"] == "complete" else None

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import resolvent as rv
+from resolvent.federation.protocol.events import EvaluationReport, PhaseReport
 from resolvent.federation.protocol.policy import REHEARSAL
-from resolvent.federation.protocol.reports import EvaluationReport, PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.server.coordinator import Coordinator

@@ -12,6 +12,7 @@ import pandas as pd
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.nvflare.lead import JobState
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
@@ -20,6 +21,7 @@ from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.wire import Message, decode, encode
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.site import Site
 
@@ -120,7 +122,7 @@ class Consortium:
         try:
             experiment = experiment_from_text(job.experiment, job.run)
             return serve_federation(job, experiment, transport(handlers), self.folder / "server",
-                                    self.folder / results, observe)
+                                    self.folder / results, Watch(observe))
         finally:
             for site in sites.values():
                 site.close()
@@ -146,7 +148,7 @@ class Growing(Consortium):
 
         def observe(event):
             events.append(event)
-            if event["event"] == "round" and (event["method"], event["round"]) == (method, round_):
+            if isinstance(event, PhaseReport) and (event.method, event.round + 1) == (method, round_):
                 raise KeyboardInterrupt
 
         try:
@@ -179,14 +181,19 @@ class FakeSession:
             "FINISHED:ABORTED", True)
 
     def progress(self, job, since):
-        return [], since, {}
+        return [], None
 
     def fetch(self, job, target):
         if len(self.jobs) <= self.failures["stops"]:
             return None
         events = []
         outcome = self.consortium.serve(self.jobs[-1], events.append, results=target)
-        return {**outcome, "events": events}
+        return {**outcome, "events": [event.plain() for event in events]}
+
+
+def named(event, ids):
+    """The names of parties by their ids."""
+    return [event.names[k] for k in ids]
 
 
 def left(folder):

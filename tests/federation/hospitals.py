@@ -14,6 +14,7 @@ from resolvent.federation.protocol.plan_files import plan_from_text, table_plan_
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import Site
 
 SITES = ("aachen", "berlin", "kiel")
@@ -71,7 +72,7 @@ class Hospitals:
         try:
             plan = plan_from_text(job.experiment, job.run, policy=self.policy)
             return serve_federation(job, plan, InProcess({name: handler(name) for name in SITES}),
-                                    self.folder / "server" / run, self.folder / "out", observe)
+                                    self.folder / "server" / run, self.folder / "out", Watch(observe))
         finally:
             for site in sites.values():
                 site.close()

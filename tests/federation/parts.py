@@ -10,10 +10,10 @@ import numpy as np
 
 import resolvent as rv
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.policy import REHEARSAL
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.site.party import Party

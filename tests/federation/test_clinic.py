@@ -16,6 +16,7 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.plan_files import plan_from_text, plan_of_file
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.samples import samples_of_run
 from resolvent.federation.site.site import Site
 
@@ -60,7 +61,7 @@ class Clinics:
         try:
             return serve_federation(
                 signed(job), plan_from_text(job.experiment, job.run), InProcess({s: sites[s].handle for s in SITES}),
-                self.folder / "server" / job.run, self.folder / "out" / job.run, lambda event: None)
+                self.folder / "server" / job.run, self.folder / "out" / job.run, Watch(lambda event: None))
         finally:
             for site in sites.values():
                 site.close()

@@ -19,18 +19,19 @@ from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.flower import programs as flower_programs
 from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.engines.nvflare.lead import JobProgress, JobState
+from resolvent.federation.engines.nvflare.lead import JobState
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.protocol.connections import folder_id, report_second_session
+from resolvent.federation.protocol.events import PhaseReport, SecondSession, Waiting
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.wire import decode
-from resolvent.federation.server import waits as federation_waits
+from resolvent.federation.server import watch as federation_waits
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.server.waits import wait_text
+from resolvent.federation.server.watch import Watch
 
 TEXT = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "{Scaffold: scaffold}").replace("3\n", "2\n")
 
@@ -78,8 +79,8 @@ class Federation(Consortium):
 
         with self.transport() as transport:
             experiment = experiment_from_text(job.experiment, job.run)
-            return serve_federation(job, experiment, transport, self.folder / "runs" / job.run, results, observe_all,
-                                    kit=self.folder)
+            return serve_federation(job, experiment, transport, self.folder / "runs" / job.run, results,
+                                    Watch(observe_all), kit=self.folder)
 
     def serve_in_lead(self, job, plan, transport, *arguments, **settings):
         """The server's steps over Flower, which are made in the process of the lead."""
@@ -106,7 +107,7 @@ class Session:
 
     def __init__(self, federation):
         self.federation, self.orders, self.outcomes = federation, {}, {}
-        self.running, self.damaged, self.waiting = set(), set(), {}
+        self.running, self.damaged, self.waiting = set(), set(), None
 
     @contextlib.contextmanager
     def open(self, note):
@@ -136,11 +137,11 @@ class Session:
         if job not in self.outcomes:
             self.outcomes[job], events = None, []
             outcome = self.federation.serve(self.orders[job], self.federation.folder / job, events.append)
-            self.outcomes[job] = {**outcome, "events": events}
+            self.outcomes[job] = {**outcome, "events": [event.plain() for event in events]}
         return JobState("FINISHED:ABORTED" if self.outcomes[job] is None else "FINISHED:COMPLETED", is_done=True)
 
     def progress(self, job, since):
-        return JobProgress([], since, self.waiting)
+        return [], self.waiting
 
     def fetch(self, job, target):
         if job in self.damaged:
@@ -207,7 +208,7 @@ def absent_in_a_round(federation):
 def lost_disk(federation):
     """The disk comes back."""
     def lose(event):
-        if event["event"] == "round":
+        if isinstance(event, PhaseReport):
             (federation.folder / "berlin").rename(federation.folder / "away")
             raise KeyboardInterrupt
 
@@ -228,7 +229,7 @@ def run_until(federation, stop):
 
 
 def after_a_round(event):
-    if event["event"] == "round":
+    if isinstance(event, PhaseReport):
         raise KeyboardInterrupt
 
 
@@ -310,7 +311,7 @@ def test_a_run_with_a_lost_disk_continues_with_a_first_state(federation):
 @contextlib.contextmanager
 def lost_disk_for_good(federation):
     def lose(event):
-        if event["event"] == "round":
+        if isinstance(event, PhaseReport):
             shutil.rmtree(federation.folder / "berlin")
             raise KeyboardInterrupt
 
@@ -393,19 +394,17 @@ def often(monkeypatch):
 def test_the_lead_is_informed_for_whom_a_job_waits(federation):
     """The job waits until the lead has heard of it: there is no other event."""
     federation.session.running.add("job 1")
-    federation.session.waiting = {"for": "replies", "message": "work", "method": "Scaffold", "round": 1, "rounds": 2,
-                                  "phase": 1, "asked": [*SITES], "missing": ["berlin"]}
+    federation.session.waiting = Waiting("replies", ("berlin",), SITES, "work", 1, 1, method="Scaffold", planned=2)
     reports = []
 
     def observe(event):
-        if event["event"] == "waiting" and event["for"] == "replies":
+        if isinstance(event, Waiting) and event.target == "replies":
             reports.append(event)
             federation.session.running.clear()
 
     federation.federate("nvflare", observe=observe)
-    assert reports[0] == {"event": "waiting", **federation.session.waiting}
-    assert wait_text(reports[0]) == ("waiting for berlin: its reply of Scaffold, round 1 of 2, phase 1 (1 of 2 have "
-                                  "answered)")
+    assert reports[0] == federation.session.waiting
+    assert reports[0].text == "waiting for berlin: its reply of Scaffold, round 1 of 2, phase 1 (1 of 2 have answered)"
 
 
 @pytest.mark.when_changed
@@ -416,7 +415,7 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
     monkeypatch.setattr(Disturbed, "missing", lambda transport: ("berlin",))
 
     def observe(event):
-        if event["event"] == "waiting" and event["for"] == "replies":
+        if isinstance(event, Waiting) and event.target == "replies":
             waits.append(event)
             reports.set()
 
@@ -426,7 +425,7 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
 
     federation.before = before
     federation.federate("flower", observe=observe)
-    texts = [*dict.fromkeys(map(wait_text, waits))]
+    texts = [*dict.fromkeys(wait.text for wait in waits)]
     assert texts == [f"waiting for berlin: {text} (1 of 2 have answered)" for text in (
         "the description of its table", "the encoding of its rows", "the start of Scaffold",
         "its reply of Scaffold, round 1 of 2, phase 1", "its reply of Scaffold, round 2 of 2, phase 1",
@@ -441,7 +440,7 @@ def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkey
     reports = []
 
     def observe(event):
-        if event["event"] == "waiting" and event["for"] == "sites":
+        if isinstance(event, Waiting) and event.target == "sites":
             reports.append(event)
             show(event)
 
@@ -452,18 +451,18 @@ def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkey
     monkeypatch.setattr(Grid, "nodes", nodes)
     with federation_observer() as show:
         federation.federate(engine, observe=observe)
-    assert reports[:3] == [{"event": "waiting", "for": "sites", "missing": ["berlin"]}] * 3
+    assert reports[:3] == [Waiting("sites", ("berlin",))] * 3
     assert capsys.readouterr().err.count("waiting for berlin to connect: resolvent site start") >= 3
 
 
-@pytest.mark.parametrize(("event", "text"), [
-    ({"for": "server"}, "waiting for the server, which computes"),
-    ({"for": "job", "state": "SUBMITTED"}, "waiting for the server to run the job (SUBMITTED)"),
-    ({"for": "end"}, "waiting for the end of the job"),
-    ({"for": "results"}, "waiting for the results of the job"),
-    ({"for": "connection"}, "waiting for the connection to the server")])
-def test_what_a_run_waits_for_is_said_in_words(event, text):
-    assert wait_text(event) == text
+@pytest.mark.parametrize(("wait", "text"), [
+    (Waiting("server"), "waiting for the server, which computes"),
+    (Waiting("job", state="SUBMITTED"), "waiting for the server to run the job (SUBMITTED)"),
+    (Waiting("end"), "waiting for the end of the job"),
+    (Waiting("results"), "waiting for the results of the job"),
+    (Waiting("connection"), "waiting for the connection to the server")])
+def test_what_a_run_waits_for_is_said_in_words(wait, text):
+    assert wait.text == text
 
 
 def test_a_silence_is_shorter_than_ten_seconds():
@@ -477,13 +476,13 @@ def test_a_second_session_is_reported_to_the_lead_and_to_its_site(engine, federa
     events = []
 
     def refuse(event):
-        if event["event"] == "round" and event["round"] == 1:
+        if isinstance(event, PhaseReport) and event.round == 0:
             report_second_session(federation.folder, "aachen")
 
     federation.observe = refuse
     with federation_observer() as show:
         federation.federate(engine, observe=lambda event: [events.append(event), show(event)])
-    assert events.count({"event": "second session", "site": "aachen"}) == 1
+    assert events.count(SecondSession("aachen")) == 1
     kinds = ["describe", "prepare", "second session", "finish"]
     assert [entry["kind"] for entry in left(federation.folder / "aachen")] == kinds
     assert "second session" not in [entry["kind"] for entry in left(federation.folder / "berlin")]

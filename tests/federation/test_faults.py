@@ -22,8 +22,8 @@ from federation.parts import Federation, quadratic
 from resolvent.algorithms.description import describe
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.server_messages import read_reply
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.wire import decode, encode
@@ -246,7 +246,7 @@ def test_clocks_that_differ_and_jump_change_nothing(undisturbed, tmp_path, monke
     with federation(tmp_path) as parts:
         parts.run()
         assert states(parts) == undisturbed[0]
-    shown = {"status_file.py", "run_status.py", "monitoring.py", "connections.py", "sessions.py",
+    shown = {"watch.py", "run_status.py", "monitoring.py", "connections.py", "sessions.py",
              "start.py"}  # the programs that write when a site was seen
     for path in Path(resolvent.federation.__file__).parent.rglob("*.py"):
         assert path.name in shown or not re.search(r"\btime\.time\(|\btime\(\)", path.read_text("utf-8")), path.name

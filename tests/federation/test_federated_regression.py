@@ -22,6 +22,7 @@ from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.lead.rehearsal import prepare_table_plan, rehearse
+from resolvent.federation.protocol.events import Agreement, PhaseReport
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
@@ -68,7 +69,7 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
     fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, REGRESSIONS[name]["formula"], party="site",
                                                  **settings)
     assert fit.names == simulated.names
-    assert fit.rounds == simulated.rounds == sum(e["event"] == "round" for e in events) - 1
+    assert fit.rounds == simulated.rounds == sum(isinstance(e, PhaseReport) for e in events) - 1
     np.testing.assert_array_equal(fit.estimates, simulated.estimates)
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
     assert fit.summary() == simulated.summary()
@@ -105,7 +106,7 @@ class Reached(KeyboardInterrupt):
 def serve_until(kind, hospitals, **settings):
     """Serve until an event of a kind; returns the outcome if the run ends before, otherwise None."""
     def stop(event):
-        if event["event"] == kind:
+        if isinstance(event, kind):
             raise Reached
 
     try:
@@ -266,7 +267,7 @@ def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp
     hospitals = Hospitals(tmp_path, table(120, more=0), settings, **plan)
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
     fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, settings["formula"], party="site", errors="HC3")
-    assert sum(event["event"] == "round" for event in events) == fit.rounds + 2
+    assert sum(isinstance(event, PhaseReport) for event in events) == fit.rounds + 2
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-8)
     for errors in ("HC2", "model"):
         with pytest.raises(InputError, match=f"errors: {errors} in the file"):
@@ -314,7 +315,7 @@ def test_a_lead_cannot_subtract_two_regressions_about_nearly_the_same_rows(tmp_p
     frame.loc[first[:8], "holes"] = np.nan
     for number, (formula, is_answered) in enumerate((
             ("ill ~ age", True), ("ill ~ gaps", False), ("ill ~ holes", True), ("ill ~ holes + gaps", True))):
-        outcome = serve_until("agreed", careful(tmp_path, formula, frame), run=f"run-{number}")
+        outcome = serve_until(Agreement, careful(tmp_path, formula, frame), run=f"run-{number}")
         assert (outcome is None) == is_answered, outcome
 
 
@@ -335,10 +336,10 @@ def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, priv
     frame = table(120, more=0)
     bump = f"exp(-5000 * (age - {oldest_of_aachen(frame)})**2)"
     hidden, plain = f"cost ~ I(visits + {bump})", "cost ~ visits"
-    assert serve_until("round", careful(tmp_path / "alone", hidden, frame, privacy)) is None
+    assert serve_until(PhaseReport, careful(tmp_path / "alone", hidden, frame, privacy)) is None
     for number, (formula, is_answered) in enumerate((
             (plain, True), (hidden, False), ("cost ~ visits + age", True), (hidden, False), ("cost ~ age", True))):
-        outcome = serve_until("round", careful(tmp_path, formula, frame, privacy), run=f"run-{number}")
+        outcome = serve_until(PhaseReport, careful(tmp_path, formula, frame, privacy), run=f"run-{number}")
         assert (outcome is None) == is_answered, outcome
         if not is_answered:
             assert "aachen: refused (limits): column 'I(visits + " in outcome["message"]
@@ -367,10 +368,10 @@ def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path)
     frame = table(120, more=0)
     other = (frame["ill"] == "yes") ^ (frame.index == frame.index[7])
     frame["severity"] = 2.5 * other + 0.01 * frame["age"]
-    assert serve_until("round", careful(tmp_path, "ill ~ age + ward", frame), run="run-0") is None
-    outcome = serve_until("round", careful(tmp_path, "severity ~ age + ward", frame), run="run-1")
+    assert serve_until(PhaseReport, careful(tmp_path, "ill ~ age + ward", frame), run="run-0") is None
+    outcome = serve_until(PhaseReport, careful(tmp_path, "severity ~ age + ward", frame), run="run-1")
     assert "aachen: refused (limits): column 'severity'" in outcome["message"]
-    assert serve_until("round", careful(tmp_path, "cost ~ age + ward", frame), run="run-2") is None
+    assert serve_until(PhaseReport, careful(tmp_path, "cost ~ age + ward", frame), run="run-2") is None
 
 
 @pytest.mark.when_changed
@@ -378,7 +379,7 @@ def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path)
     ("ill ~ I(age**2)", True), ("ill ~ I((age - 40) * (age - 50))", False)], ids=["none", "two"])
 def test_numbers_in_a_formula_count_as_parameters(formula, is_answered, tmp_path, caplog):
     """Three parameters are allowed for 120 rows: two coefficients and two numbers that the lead has chosen are four."""
-    outcome = serve_until("round", careful(tmp_path, formula, max_parameters_per_row=0.025))
+    outcome = serve_until(PhaseReport, careful(tmp_path, formula, max_parameters_per_row=0.025))
     assert (outcome is None) == is_answered, outcome
     if not is_answered:
         assert "aachen: refused (limits): the site allows at most 0.025 parameters" in outcome["message"]
@@ -448,7 +449,7 @@ def test_a_server_that_sends_one_site_other_coefficients_has_a_uniform_sum(tmp_p
     p_values = {}
     for name, of_server in (("honest", lambda message: message), ("lying", change)):
         hospitals = careful(tmp_path / name, "cost ~ age + ward", privacy={"secure_sums": True, "threshold": 1})
-        serve_until("round", hospitals, change=of_server)
+        serve_until(PhaseReport, hospitals, change=of_server)
         masked = [messages(hospitals, site, "reply")[0].arrays["masked"] for site in SITES]
         for of_site in masked:
             assert stats.kstest(of_site / 2.0**64, "uniform").pvalue > 1e-6

@@ -23,6 +23,7 @@ from federation.harness import (
     lead_note,
     left,
     limits,
+    named,
     request_bytes,
     sent,
 )
@@ -47,6 +48,7 @@ from resolvent.federation.lead.lead import (
     write_sites,
 )
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_changes
+from resolvent.federation.protocol.events import EvaluationReport, PhaseReport, StartReport
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_consortium, read_site
 from resolvent.federation.protocol.job import FederationJob
@@ -55,7 +57,7 @@ from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, head_of_message
-from resolvent.federation.server import waits as federation_waits
+from resolvent.federation.server import watch as federation_waits
 from resolvent.federation.site import plan_run
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -99,7 +101,7 @@ def test_the_lead_gets_a_run_folder_and_every_site_a_model_that_predicts(complet
     assert summary["methods"]["FedAvg"]["bytes"]["up"] > 0
     assert {site["advice"]["answer"] for site in summary["sites"]} <= {"join", "stay alone", "unclear"}
     assert summary["federation"]["about"] == "FedAvg"
-    assert [e["counted"] for e in events if e["event"] == "round"] == [list(SITES)] * 6
+    assert [named(e, e.counted) for e in events if isinstance(e, PhaseReport)] == [list(SITES)] * 6
     rows = str(consortium.folder / "berlin.csv")
     run = consortium.folder / "berlin" / "mine-1"
     predicted = predict_file(run, "FedAvg", "berlin", rows, tmp_path / "p.csv", TextFormat())
@@ -123,7 +125,7 @@ def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monk
     consortium = Consortium(tmp_path, policy=REHEARSAL)
 
     def stop(event):
-        if event["event"] == "round" and (event["method"], event["round"]) == ("FedAvg", 2):
+        if isinstance(event, PhaseReport) and (event.method, event.round) == ("FedAvg", 1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -138,7 +140,7 @@ def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monk
     assert stopped["message"].startswith("aachen has not stored its models of FedAvg: refused (storage): ")
     assert consortium.serve()["status"] == "complete"
     assert read_record(consortium.folder / "out").data.notes == []
-    assert {"event": "start", "method": "FedAvg", "resumed": 2, "rounds": 3} in events
+    assert [(e.method, e.resumed, e.planned) for e in events if isinstance(e, StartReport)][-1] == ("FedAvg", 2, 3)
     first, second = (read_record(c.folder / "out").plain()["methods"] for c in (whole, consortium))
     assert [m["digest"] for m in first.values()] == [m["digest"] for m in second.values()]
     for file in ("parties.safetensors", "server.safetensors"):
@@ -171,7 +173,7 @@ def test_a_table_that_has_changed_is_no_continuation(tmp_path):
     consortium = Consortium(tmp_path, text=EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "[local]"))
 
     def stop(event):
-        if event["event"] == "round":
+        if isinstance(event, PhaseReport):
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -186,7 +188,9 @@ def test_scores_stay_at_sites_that_withhold_them(tmp_path):
     events = []
     text = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "[local]").replace("rounds: 3", "rounds: 1")
     assert Consortium(tmp_path, files, text).serve(observe=events.append)["status"] == "complete"
-    assert all(e["mean"] is None and e["withheld"] == list(SITES) for e in events if e["event"] == "scores")
+    (scores,) = [event for event in events if isinstance(event, EvaluationReport)]
+    assert scores.means == (("accuracy", "test", None),)
+    assert named(scores, scores.withheld) == list(SITES)
     assert "No site lets its scores out" in read_record(tmp_path / "out").finding
 
 

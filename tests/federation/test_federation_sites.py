@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits, sent
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits, named, sent
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
@@ -26,15 +26,16 @@ from resolvent.federation.lead import lead as federation_lead
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder
+from resolvent.federation.protocol.events import MembersReport, PhaseReport
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.transport import TransportError
-from resolvent.federation.server import waits as federation_waits
+from resolvent.federation.server import watch as federation_waits
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.server.waits import wait_text
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.samples import samples_of_run
 from resolvent.predict.threshold import Goal
 
@@ -216,8 +217,9 @@ def test_a_site_joins_an_unfinished_run(tmp_path):
     outcome, events = consortium.serve_until(("aachen", "baden", "berlin"))
     assert outcome == {"status": "complete"}
     assert (tmp_path / "server" / "encoding.json").read_bytes() == encoding
-    assert {"event": "members", "method": "FedAvg", "round": 2, "joined": ["baden"], "left": []} in events
-    rounds = [set(event["counted"]) for event in events if event["event"] == "round"]
+    assert [(e.method, e.round, e.joined, e.left) for e in events if isinstance(e, MembersReport)] == [
+        ("FedAvg", 1, ("baden",), ())]
+    rounds = [set(named(event, event.counted)) for event in events if isinstance(event, PhaseReport)]
     assert rounds == [{"aachen", "baden", "berlin"}] * 2
     summary = read_record(tmp_path / "out").plain()
     assert summary["data"]["parties"] == ["aachen", "berlin", "baden"]
@@ -234,7 +236,8 @@ def test_a_site_leaves_an_unfinished_run(tmp_path):
     consortium.serve_until(("aachen", "baden", "berlin"), "alone", 2)
     outcome, events = consortium.serve_until(SITES)
     assert outcome == {"status": "complete"}
-    assert {"event": "members", "method": "alone", "round": 3, "joined": [], "left": ["baden"]} in events
+    change = next(event for event in events if isinstance(event, MembersReport))
+    assert (change.method, change.round, change.joined, change.left) == ("alone", 2, (), ("baden",))
     summary = read_record(tmp_path / "out").plain()
     assert [site["name"] for site in summary["sites"]] == [*SITES]
     assert summary["data"]["train"][1] > 0
@@ -359,7 +362,7 @@ def test_a_run_that_waits_says_for_which_run_and_which_site(tmp_path, monkeypatc
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
     monkeypatch.setattr(federation_watchdog.time, "monotonic", lambda: clock.append(clock[-1] + 1) or clock[-1])
-    monkeypatch.setattr(federation_waits.WaitReporter, "expect", lambda self, wait: texts.append(wait_text(wait())))
+    monkeypatch.setattr(federation_waits.Watch, "expect", lambda self, waiting: texts.append(waiting().text))
     job = replace(consortium.job(), deadline=60.0)
     with pytest.raises(InputError, match=r"berlin gave no sign for 6\d s: .* resolvent site start there again"):
         federate(lead_note(engine="nvflare"), consortium.experiment, tmp_path / "out-lead", job, lambda event: None,
@@ -376,7 +379,7 @@ def test_a_site_that_does_not_answer_stops_the_run_and_does_not_end_it(tmp_path)
     transport = InProcess(dict.fromkeys(SITES))
     transport.broadcast = lambda messages, **rules: {}
     outcome = serve_federation(consortium.job(), consortium.experiment, transport, tmp_path / "server",
-                               tmp_path / "out", lambda event: None)
+                               tmp_path / "out", Watch(lambda event: None))
     assert outcome["status"] == "stopped"
     assert "berlin: no answer: the site failed, or took longer than 600 s" in outcome["message"]
 
@@ -396,7 +399,7 @@ def test_an_error_of_the_server_ends_the_job_with_its_reason(error, message, tmp
 
     def serve():
         return serve_federation(consortium.job(), consortium.experiment, transport, tmp_path / "server",
-                                tmp_path / "out", lambda event: None)
+                                tmp_path / "out", Watch(lambda event: None))
 
     if message is None:
         with pytest.raises(TransportError):

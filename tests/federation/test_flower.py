@@ -36,12 +36,12 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.rehearsal import LEAD, compare_with_simulation
 from resolvent.federation.protocol.connections import SecondSessions
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.policy import REHEARSAL
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.transport import TransportError, signed_reply
 
 pytestmark = pytest.mark.xdist_group("flower")
@@ -292,9 +292,9 @@ def test_kits_have_the_key_of_their_participant_only(kits, tmp_path):
 
 def test_a_site_that_was_started_again_takes_part_again(tmp_path, monkeypatch):
     """It has not prepared the run, and is connected. Without new rounds, the next failure ends the command."""
-    def serve(job, experiment, transport, folder, results, observe, **settings):
+    def serve(job, experiment, transport, folder, results, watch, **settings):
         if not served:
-            observe({"event": "round"})
+            watch.observe(PhaseReport(0, 0, 1, (), (), {}, {}, ()))
         served.append(transport)
         transport.failed.add("berlin")
         return {"status": "stopped", "message": "berlin: no reply arrived in time"}
@@ -373,7 +373,7 @@ def test_every_process_can_be_killed(federation):
 
     def observe(event):
         print(event)
-        if event["event"] == "round" and (kill := kills.pop(event["round"], None)):
+        if isinstance(event, PhaseReport) and (kill := kills.pop(event.round + 1, None)):
             kill()
 
     try:

@@ -9,8 +9,8 @@ import resolvent as rv
 from federation.parts import SEED, Federation, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import EvaluationReport, FinishReport, MembersReport, PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError
-from resolvent.federation.protocol.reports import EvaluationReport, FinishReport, MembersReport, PhaseReport
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server.record_metrics import recorded_participation
 from resolvent.testing import assert_close

@@ -22,6 +22,7 @@ from resolvent.comparisons.runs.record import read_record
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Asked, Usage, reasons_to_refuse
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
@@ -51,7 +52,7 @@ def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
     consortium = Consortium(tmp_path, {"berlin": {"limits": replace(LIMITS, max_total_rounds=5)}}, text=ONE_METHOD)
 
     def stop(event):
-        if event["event"] == "round" and event["round"] == 2:
+        if isinstance(event, PhaseReport) and event.round == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -11,8 +11,8 @@ import resolvent as rv
 from federation.parts import SEED, Federation, classification, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import EvaluationReport, FinishReport, PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
-from resolvent.federation.protocol.reports import EvaluationReport, FinishReport, PhaseReport
 from resolvent.federation.protocol.server_messages import read_stored
 from resolvent.federation.protocol.wire import Message, decode, encode, identity_of_message
 from resolvent.federation.server.record_metrics import recorded_participation

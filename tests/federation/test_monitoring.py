@@ -23,9 +23,10 @@ from resolvent.federation.protocol.connections import (
     report_second_session,
     write_signs,
 )
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.kits import KitNote, write_kit_note
 from resolvent.federation.protocol.names import JOURNAL, runs_of
-from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus
+from resolvent.federation.protocol.run_status import STATUS_FILE, MeanScore, RunStatus, SiteStatus
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
 
@@ -39,7 +40,7 @@ def a_run(**changes):
                            "aachen": SiteStatus(replies=4, norm=0.25, last_reply=90.0),
                            "berlin": SiteStatus(replies=2, not_counted=1, absent=1, late=1, refusals={"storage": 2},
                                                 second_sessions=1, is_waited_for=True, last_reply=70.0)})
-    status.scores = [{"method": "FedAvg", "round": 3, "score": "accuracy", "mean": 0.75}]
+    status.scores = [MeanScore("FedAvg", 3, "accuracy", 0.75)]
     for name, value in changes.items():
         setattr(status, name, value)
     return status
@@ -233,8 +234,8 @@ def test_the_page_of_the_lead_follows_the_events_of_its_command(tmp_path, capsys
     note, events = KitNote(tmp_path / "server"), []
     with supervision.lead_page("127.0.0.1:0", note, "mine", ("aachen", "berlin"), events.append) as observe:
         port = int(re.search(r"127\.0\.0\.1:(\d+)", capsys.readouterr().out)[1])
-        observe({"event": "round", "method": "FedAvg", "round": 1, "rounds": 3, "counted": ["aachen"], "refused": {},
-                 "absent": {"berlin": "no reply"}, "late": [], "norms": {"aachen": 0.5}})
+        observe(PhaseReport(0, 0, 1, (0, 1), (0,), {}, {1: "no reply"}, (), {0: 0.5}, method="FedAvg", planned=3,
+                            names=("aachen", "berlin")))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         connection.request("GET", "/status.json")
         run = json.loads(connection.getresponse().read())["run"]

@@ -10,16 +10,17 @@ import pytest
 import nightly
 import resolvent as rv
 from algorithms.helpers import HUGE, Huge
-from federation.harness import EXPERIMENT, Growing, signed
+from federation.harness import EXPERIMENT, Growing, named, signed
 from federation.parts import Federation, check_trajectory, quadratic
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.report import redraw_report
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.experiment import experiment_from_text
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 
 THREE = ("aachen", "baden", "berlin")
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
@@ -75,20 +76,20 @@ def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
     events = []
     with np.errstate(all="ignore"):
         outcome = serve_federation(job, experiment_from_text(text, "mine"), transport, tmp_path / "server",
-                                   tmp_path / "out", events.append)
+                                   tmp_path / "out", Watch(events.append))
     for site in sites.values():
         site.close()
-    rounds = [event for event in events if event["event"] == "round"]
+    rounds = [event for event in events if isinstance(event, PhaseReport)]
     if method != "fedavg":
-        assert [event["counted"] for event in rounds] == [[*THREE]]
+        assert [named(event, event.counted) for event in rounds] == [[*THREE]]
         assert outcome["status"] == "stopped"
         assert "phase 1 of round 2" in outcome["message"]
         assert "the site lets out no sum" in outcome["message"]
         return
     assert outcome == {"status": "complete"}
     summary = read_record(tmp_path / "out").plain()
-    assert all(event["counted"] == ["aachen", "berlin"] for event in rounds)
-    assert all("times the median" in event["refused"]["baden"] for event in rounds)
+    assert all(named(event, event.counted) == ["aachen", "berlin"] for event in rounds)
+    assert all("times the median" in event.refused[event.names.index("baden")] for event in rounds)
     assert summary["methods"]["FedAvg"]["refused"] == {"baden": 3}
     assert "baden (3)" in summary["warnings"][0]
     metrics = consortium.metrics()

@@ -45,6 +45,7 @@ from resolvent.federation.lead.key_changes import check_not_revoked, revoke_key,
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.lead.rehearsal import compare_with_simulation
 from resolvent.federation.protocol.connections import SecondSessions, knows_connections
+from resolvent.federation.protocol.events import PhaseReport, Revocation, SecondSession, StartReport, Waiting
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
@@ -53,7 +54,6 @@ from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, S
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.transport import signed_reply
 from resolvent.federation.protocol.wire import EncodedMessage, Message
-from resolvent.federation.server.waits import wait_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
@@ -84,7 +84,7 @@ def test_a_killed_worker_changes_no_model(federation):
     killed, notes = [], []
 
     def kill(event):
-        if event["event"] == "round" and event["round"] >= 4 and not killed:
+        if isinstance(event, PhaseReport) and event.round >= 3 and not killed:
             process = worker_of(kits["berlin"])
             if process is not None:
                 process.send_signal(signal.SIGKILL)
@@ -106,7 +106,7 @@ def test_a_stopped_run_continues(federation):
     obstacles, resumed = [], []
 
     def fill_disk(event):
-        if event["event"] == "round" and event["round"] >= 4 and not obstacles:
+        if isinstance(event, PhaseReport) and event.round >= 3 and not obstacles:
             run = max(path.parent for path in (kits["berlin"] / "runs").glob("*/encoding.json"))
             folder = run / "stores" / "00" / ".party.record.partial"
             while not obstacles:  # in the place of the file that the record is written to first, when it is not there
@@ -115,8 +115,8 @@ def test_a_stopped_run_continues(federation):
                     obstacles.append(folder)
 
     def follow(event):
-        if event["event"] == "start":
-            resumed.append(event["resumed"])
+        if isinstance(event, StartReport):
+            resumed.append(event.resumed)
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
     text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 60", rehearsal.plan.text)
@@ -167,11 +167,11 @@ def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
 
     def observe(event):
         events.append(event)
-        if event["event"] == "round" and not threads:
+        if isinstance(event, PhaseReport) and not threads:
             threads.append(threading.Thread(target=disturb, args=(worker_of(kits["berlin"]),)))
             threads[0].start()
-        if event["event"] == "waiting" and event.get("message") == "work" and "berlin" in event["missing"]:
-            waits.append(wait_text(event))
+        if isinstance(event, Waiting) and event.message == "work" and "berlin" in event.missing:
+            waits.append(event.text)
             has_waited.set()
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
@@ -183,7 +183,7 @@ def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
     finally:
         has_waited.set()
         threads[0].join()
-    assert {"event": "second session", "site": "aachen"} in events
+    assert SecondSession("aachen") in events
     assert re.fullmatch(r"waiting for .*berlin: its reply of Scaffold, round \d+ of 200, phase 1 \([01] of 2 have .*\)",
                         waits[0])
     assert outputs == [False]
@@ -319,10 +319,11 @@ def test_a_job_that_names_another_class_is_not_run(federation):
                                               ({"since": True}, 0)])
 def test_a_request_for_progress_is_checked(data, number):
     server = FederationServer(job_text({}))
-    for event in range(3):
-        server.report({"event": event})
+    for site in SITES * 2:
+        server.report(Revocation(site))
+    server.report(Waiting("server"))  # it is asked for, and not kept
     answer = server._answer_progress("", data, None)
-    assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3, "waiting": {}}
+    assert answer == {"events": [Revocation(site).plain() for site in (SITES * 2)[number:]], "waiting": []}
 
 
 def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypatch):
@@ -429,7 +430,7 @@ def test_a_stolen_key_is_refused_while_the_run_goes_on_and_the_new_key_connects(
         rounds, changes = [], []
 
         def observe(event):
-            if event["event"] == "round":
+            if isinstance(event, PhaseReport):
                 rounds.append(event)
             if len(rounds) == 3 and not changes:
                 changes.append(rotate_key(at_lead, plan, "berlin", "stolen"))

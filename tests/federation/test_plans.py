@@ -19,6 +19,7 @@ from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.names import JOURNAL, library_version
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
 
@@ -110,7 +111,7 @@ def test_a_server_cannot_change_what_the_lead_has_signed(change, tmp_path):
     sites = {name: consortium.site(name) for name in SITES}
     handlers = {name: sites.get(name, sites["aachen"]).handle for name in job.sites}
     outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), InProcess(handlers),
-                               tmp_path / "server", tmp_path / "out", lambda event: None)
+                               tmp_path / "server", tmp_path / "out", Watch(lambda event: None))
     assert outcome["status"] == "refused"
     assert "aachen: refused (not signed)" in outcome["message"]
     assert Plans(Journal(tmp_path / "aachen" / JOURNAL)).all() == []

@@ -29,6 +29,7 @@ from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table import SiteTable
 from resolvent.tables.encoding_files import to_plain
@@ -214,7 +215,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     transport = Wiretap({name: site.handle for name, site in sites.items()})
     job = signed(consortium.job())
     outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), transport, tmp_path / "server",
-                               tmp_path / "out", lambda event: None)
+                               tmp_path / "out", Watch(lambda event: None))
     for site in sites.values():
         site.close()
     assert outcome == {"status": "complete"}

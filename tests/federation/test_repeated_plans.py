@@ -11,6 +11,7 @@ import pytest
 
 import nightly
 from federation.hospitals import Hospitals, table
+from resolvent.federation.protocol.events import Agreement, PhaseReport
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.policy import FEDERATION
@@ -37,7 +38,7 @@ class Lead:
         self.hospitals = Hospitals(folder, frame, {"formula": "cost ~ age"}, policy=FEDERATION,
                                    limits=Limits(**limits), privacy=privacy)
 
-    def ask(self, formula, until="agreed", **missing):
+    def ask(self, formula, until=Agreement, **missing):
         """The answers of the first site about a plan, up to an event."""
         hospitals, self.runs = self.hospitals, self.runs + 1
         hospitals.sent.clear()
@@ -47,7 +48,7 @@ class Lead:
         hospitals.plan = table_plan_of_file(str(hospitals.file))
 
         def observe(event):
-            if event["event"] == until:
+            if isinstance(event, until):
                 raise Agreed
 
         with contextlib.suppress(Agreed):
@@ -109,8 +110,8 @@ def test_a_site_looks_at_no_plan_after_ten_refusals(privacy, tmp_path):
     lead = Lead(tmp_path, privacy)
     ill = lead.known[lead.known["hiv"] == 1]["age"].tolist()
     assert len(ill) > 12
-    assert lead.ask("cost ~ age", "round")[-1].kind == "reply"
-    refusals = [lead.ask(f"cost ~ I(age + exp(-5000*(age - {age})**2)*hiv)", "round")[-1].facts for age in ill[:12]]
+    assert lead.ask("cost ~ age", PhaseReport)[-1].kind == "reply"
+    refusals = [lead.ask(f"cost ~ I(age + exp(-5000*(age - {age})**2)*hiv)", PhaseReport)[-1].facts for age in ill[:12]]
     assert [[*facts["limits"]] for facts in refusals[:10]] == [
         ["max_leverage" if privacy is None else "max_leverage_in_sums"]] * 10
     assert [facts["limits"] for facts in refusals[10:]] == [{"max_total_refusals": 10}] * 2

@@ -5,17 +5,19 @@ The processes of an engine are in ``test_nvflare`` and ``test_flower``.
 
 import pytest
 
-from federation.harness import SITES, Consortium, signed
+from federation.harness import SITES, Consortium, named, signed
 from resolvent.cli import lead as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.lead import read_sites
+from resolvent.federation.protocol.events import PhaseReport, Revocation
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedKeys, RevokedList
 from resolvent.federation.protocol.run_status import STATUS_FILE, read_status
 from resolvent.federation.protocol.wire import Message, digest_of_reply, encode
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 
 LEAD = "lead@example.org"
 
@@ -76,7 +78,7 @@ def serve(consortium, revoke_at, **rules):
         outcome = serve_federation(
             job, experiment_from_text(job.experiment, job.run),
             Revoking({"aachen": sites["aachen"].handle, "berlin": answer}), consortium.folder / "server",
-            consortium.folder / "out", events.append, kit=consortium.folder)
+            consortium.folder / "out", Watch(events.append), kit=consortium.folder)
     finally:
         for site in sites.values():
             site.close()
@@ -92,11 +94,11 @@ def test_the_run_goes_on_for_the_others(tmp_path):
     outcome, events, received = serve(Consortium(tmp_path), 4, quorum=1)
     assert outcome == {"status": "complete"}
     assert len(received) == 4  # nothing leaves for berlin afterwards
-    rounds = [event for event in events if event["event"] == "round"]
-    assert [event["counted"] for event in rounds] == [["aachen", "berlin"], *[["aachen"]] * 5]
-    assert ["berlin" in event["asked"] for event in rounds] == [True] * 3 + [False] * 3
-    assert all("its key is revoked" in event["absent"]["berlin"] for event in rounds[1:3])
-    assert events.count({"event": "revoked", "site": "berlin"}) == 1
+    rounds = [event for event in events if isinstance(event, PhaseReport)]
+    assert [named(event, event.counted) for event in rounds] == [["aachen", "berlin"], *[["aachen"]] * 5]
+    assert ["berlin" in named(event, event.asked) for event in rounds] == [True] * 3 + [False] * 3
+    assert all("its key is revoked" in event.absent[event.names.index("berlin")] for event in rounds[1:3])
+    assert events.count(Revocation("berlin")) == 1
     assert read_status(tmp_path / "server" / STATUS_FILE).sites["berlin"].is_member is False
 
 

@@ -1,13 +1,31 @@
 """The status of a run: what a run in one process writes, what monitoring reads, and what is never in it."""
 
 import json
+import threading
+from types import SimpleNamespace
 
 import pytest
 
 from federation.harness import SITES, Consortium, left, limits
+from resolvent.errors import InputError
+from resolvent.federation.protocol.events import (
+    Agreement,
+    Completion,
+    EvaluationReport,
+    FinishReport,
+    MembersReport,
+    PhaseReport,
+    Refusal,
+    Revocation,
+    SecondSession,
+    StartReport,
+    Waiting,
+    read_event,
+)
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus, newest_status, read_status
 from resolvent.federation.protocol.wire import Message, encode, refusal_code
-from resolvent.federation.server.status_file import StatusFile
+from resolvent.federation.server import watch as federation_watch
+from resolvent.federation.server.watch import StatusFile, Watch
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +42,7 @@ def served(tmp_path_factory):
 def test_the_status_counts_what_the_run_has_reported(served):
     consortium, statuses = served
     status = read_status(consortium.folder / "server" / STATUS_FILE)
-    rounds = [event for event, _ in statuses if event["event"] == "round"]
+    rounds = [event for event, _ in statuses if isinstance(event, PhaseReport)]
     sent = [json.loads(line) for site in SITES for path in (consortium.folder / site).rglob("sent.jsonl")
             for line in path.read_text().splitlines()]
     assert (status.run, status.state, status.waits_for) == ("mine-1", "complete", "")
@@ -32,12 +50,13 @@ def test_the_status_counts_what_the_run_has_reported(served):
     assert status.phases_done == len(rounds) == 6
     assert {name: (site.replies, site.absent, site.refusals) for name, site in status.sites.items()} == dict.fromkeys(
         SITES, (6, 0, {}))
-    assert [site.norm for site in status.sites.values()] == [rounds[-1]["norms"][name] for name in SITES]
+    norms = {rounds[-1].names[k]: norm for k, norm in rounds[-1].norms.items()}
+    assert {name: site.norm for name, site in status.sites.items()} == norms
     sent += [entry for site in SITES for entry in left(consortium.folder / site)]
     assert status.bytes_up == sum(entry["bytes"] for entry in sent)
     assert status.started <= status.last_reply <= status.updated
     assert status.peak_memory >= status.memory > 0
-    assert [(score["method"], score["round"]) for score in status.scores] == [
+    assert [(score.method, score.round) for score in status.scores] == [
         ("alone", 3), ("FedAvg", 3)]  # no model is scored before the first round
 
 
@@ -45,7 +64,7 @@ def test_the_status_is_that_of_the_event(served):
     """The file is written before the lead hears of an event, and no event is left out."""
     done = 0
     for event, status in served[1]:
-        done += event["event"] == "round"
+        done += isinstance(event, PhaseReport)
         assert (status.phases_done, status.state) == (done, "running")
 
 
@@ -79,16 +98,16 @@ def test_the_code_of_a_refusal_is_read_without_trust(reply, code):
 def test_a_code_that_no_site_of_this_version_sends_is_unknown():
     status = RunStatus("mine")
     for code in ("</b><script>", "limits"):
-        status.observe({"event": "refusal", "site": "aachen", "code": code}, 1.0)
+        status.observe(Refusal("aachen", code), 1.0)
     assert status.sites["aachen"].refusals == {"unknown": 1, "limits": 1}
 
 
 def test_a_site_that_is_no_longer_waited_for_has_replied():
     status = RunStatus("mine", sites={site: SiteStatus() for site in SITES})
-    status.wait_for({"for": "replies", "missing": SITES}, 1.0)
-    status.wait_for({"for": "replies", "missing": ["berlin"]}, 2.0)
+    status.wait_for(Waiting("replies", SITES), 1.0)
+    status.wait_for(Waiting("replies", ("berlin",)), 2.0)
     assert [(site.is_waited_for, site.last_reply) for site in status.sites.values()] == [(False, 2.0), (True, None)]
-    status.wait_for({"for": "server"}, 3.0)  # its deadline is over
+    status.wait_for(Waiting("server"), 3.0)  # its deadline is over
     assert status.sites["berlin"].last_reply is None
     assert status.last_reply == 2.0
 
@@ -96,10 +115,56 @@ def test_a_site_that_is_no_longer_waited_for_has_replied():
 def test_a_full_disk_does_not_stop_the_run_for_its_status(tmp_path):
     (tmp_path / f".{STATUS_FILE}.partial").mkdir()
     events = []
-    with StatusFile(tmp_path / STATUS_FILE, "mine", SITES, events.append) as file:
-        file.observe({"event": "start", "method": "FedAvg", "resumed": 0, "rounds": 3})
+    watch = Watch(events.append)
+    watch.status = status_file(tmp_path)
+    watch.observe(StartReport("mine", SITES, (20, 20), method="FedAvg", planned=3))
     assert len(events) == 1
     assert read_status(tmp_path / STATUS_FILE) is None
+
+
+def test_one_thread_writes_what_a_run_waits_for_and_reports_it(tmp_path, monkeypatch):
+    """The file has it at once, the observer after a silence; after the end neither changes."""
+    monkeypatch.setattr(federation_watch, "_CHECK", 0.001)
+    monkeypatch.setattr(federation_watch, "_SILENCE", 0.01)
+    reported = threading.Event()
+    wait = Waiting("replies", ("berlin",), SITES, "work", 1, 1, method="FedAvg", planned=3)
+    watch = Watch(lambda event: event == wait and reported.set())
+    watch.status = file = status_file(tmp_path)
+    watch.expect(lambda: wait)
+    with watch:
+        assert reported.wait(60)
+        assert [name for name, site in read_status(tmp_path / STATUS_FILE).sites.items() if site.is_waited_for] == [
+            "berlin"]
+        file.end("complete")
+        written = (tmp_path / STATUS_FILE).read_bytes()
+        reported.clear()
+        assert reported.wait(60)
+    assert (tmp_path / STATUS_FILE).read_bytes() == written
+
+
+def status_file(folder):
+    return StatusFile(folder / STATUS_FILE, "mine", SITES, SimpleNamespace(bytes_down=0, bytes_up=0))
+
+
+@pytest.mark.parametrize("event", [
+    StartReport("mine", SITES, (20, 30), resumed=2, method="FedAvg", planned=3, names=SITES),
+    MembersReport(1, ("baden",), (), (20, 30, 25)),
+    PhaseReport(0, 1, 2, (0, 1), (1,), {0: "too long"}, {}, (0,), {1: 0.5, 0: None}, {1: 3}, (0,), 0.5, names=SITES),
+    EvaluationReport(3, {0: {"accuracy": {"test": 0.5, "train": None}}}, {}, (1,), {}, (("loss", "test", 0.25),)),
+    FinishReport(3, (0,), {1: "no reply"}), Agreement(2, {"aachen": 20}, ("berlin has no rows of a class",)),
+    Refusal("aachen", "limits"), SecondSession("aachen"), Revocation("berlin"), Completion(),
+    Waiting("replies", ("berlin",), SITES, "work", 1, 1, method="FedAvg", planned=3),
+    Waiting("job", state="RUNNING", is_queued=True)], ids=lambda event: type(event).__name__)
+def test_an_event_is_read_as_it_was_written(event):
+    assert read_event(event.plain()) == read_event(json.loads(json.dumps(event.plain()))) == event
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    ({"event": "Unknown"}, "another version"), ({}, "another version"),
+    ({"event": "Refusal", "site": "aachen"}, "code"), ({"event": "PhaseReport", "round": "x"}, "round")])
+def test_an_event_that_cannot_be_read_is_refused(content, words):
+    with pytest.raises(InputError, match=words):
+        read_event(content)
 
 
 def test_the_newest_run_counts_and_a_silent_one_is_lost(tmp_path):

@@ -21,9 +21,9 @@ from federation.secure_parts import Certified
 from resolvent.comparisons.judgement.advice import SiteEvidence
 from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteFacts, SiteJudgement
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.events import EvaluationReport, read_event
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
-from resolvent.federation.protocol.reports import EvaluationReport, report_from_entry
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.site import table_versions
@@ -98,7 +98,7 @@ def attack(consortium, rounds, results="out"):
 
     outcome = consortium.serve(transport=transport, results=results)
     with ServerStore(consortium.folder / "server" / "stores" / "00") as store:
-        reports = [report for report in map(report_from_entry, store.entries()) if isinstance(report, EvaluationReport)]
+        reports = [report for report in map(read_event, store.entries()) if isinstance(report, EvaluationReport)]
     means = {report.round: value for report in reports for name, split, value in report.means
              if (name, split) == ("mean_accuracy", "test")}
     return outcome, transports[-1].accuracies or means

@@ -18,11 +18,11 @@ import resolvent.federation
 from federation.parts import Federation, limits, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import run_in_process
+from resolvent.federation.protocol.events import EvaluationReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Limits, check_parts, scored_splits
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.protection import protect
-from resolvent.federation.protocol.reports import EvaluationReport
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server.coordinator import Coordinator

@@ -13,6 +13,7 @@ from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import Site
 
 
@@ -28,7 +29,7 @@ def serve(folder, experiment, job):
              for site in SITES}
     try:
         return serve_federation(job, experiment, InProcess({name: site.handle for name, site in sites.items()}),
-                                folder / "server", folder / "out", lambda event: None)
+                                folder / "server", folder / "out", Watch(lambda event: None))
     finally:
         for site in sites.values():
             site.close()

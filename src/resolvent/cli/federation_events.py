@@ -1,61 +1,65 @@
 """The events of a federated run on the command line: a progress bar, and a line for each irregularity."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from resolvent.cli.options import LABEL_WIDTH
+from resolvent.federation.protocol import events
 from resolvent.simulator.record.progress import progress_bars
 
 
 @contextmanager
-def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def federation_observer() -> Iterator[events.Observer]:
     """A function that shows the events of a run: a progress bar of the rounds, and a line per irregularity."""
     from resolvent.cli import terminal
-    from resolvent.comparisons.judgement.metrics import format_value, title_of
-    from resolvent.federation.server.waits import wait_text
 
-    with ExitStack() as stack:
-        progress = stack.enter_context(progress_bars("rounds", width=LABEL_WIDTH))
-
-        def observe(event: Mapping[str, Any]) -> None:
-            kind, method = event.get("event"), str(event.get("method", ""))
-            if kind == "agreed":
-                rows = ", ".join(f"{site} {sum(counts.values())}" for site, counts in event["rows"].items())
-                terminal.print_note(f"the sites agree on {event['features']} inputs; rows: {rows}")
-                for line in event.get("findings", ()):
-                    terminal.print_note(line)
-            elif kind == "second session":
-                terminal.print_note(f"the server has refused a second process that connects as {event['site']}, such "
-                                    "as one with a copy of its kit: ask the site")
-            elif kind == "revoked":
-                terminal.print_note(f"the key of {event['site']} is revoked: from now on the run is without it")
-            elif kind == "waiting":
-                terminal.print_note(wait_text(event))
-            elif kind == "start" and event["resumed"]:
-                terminal.print_note(f"{method}: continues after round {event['resumed']}")
-            elif kind == "members":
-                for names, verb in ((event["joined"], "join"), (event["left"], "leave")):
-                    if names:
-                        terminal.print_note(f"{method}: from round {event['round']} on, {', '.join(names)} {verb}")
-            elif kind == "round":
-                progress(method, event["round"], event["rounds"])
-                for line in _irregularities(event):
-                    terminal.print_note(f"{method}, round {event['round']}: {line}")
-            elif kind == "scores" and event.get("mean") is not None:
-                terminal.print_note(f"{method}, round {event['round']}: mean {title_of(event['score'])} of the sites "
-                                    f"{format_value(event['mean'], event['score'])}")
+    with progress_bars("rounds", width=LABEL_WIDTH) as progress:
+        def observe(event: events.Event) -> None:
+            if isinstance(event, events.PhaseReport):
+                progress(event.method, event.round + 1, event.planned)
+            for line in _lines(event):
+                terminal.print_note(line)
 
         yield observe
 
 
-def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each refused, absent or late reply of a round, and for repeated requests."""
-    for site, reason in event["refused"].items():
-        yield f"the reply of {site} does not count: {reason}"
-    for site, reason in event["absent"].items():
-        yield f"no reply of {site}: {reason}"
-    if event["late"]:
-        yield f"replies to an earlier message arrived: {', '.join(event['late'])}"
-    if event["attempts"] > 1:
-        yield f"asked {event['attempts']} times; {len(event['counted'])} of {len(event['asked'])} sites answered"
+def _lines(event: events.Event) -> Iterator[str]:
+    """What people read about an event; nothing about a round in which all is as planned."""
+    from resolvent.comparisons.judgement.metrics import format_value, title_of
+
+    match event:
+        case events.Agreement():
+            rows = ", ".join(f"{site} {count}" for site, count in event.rows.items())
+            yield f"the sites agree on {event.features} inputs; rows: {rows}"
+            yield from event.findings
+        case events.SecondSession():
+            yield (f"the server has refused a second process that connects as {event.site}, such as one with a copy of "
+                   "its kit: ask the site")
+        case events.Revocation():
+            yield f"the key of {event.site} is revoked: from now on the run is without it"
+        case events.Waiting():
+            yield event.text
+        case events.StartReport(resumed=resumed) if resumed:
+            yield f"{event.method}: continues after round {resumed}"
+        case events.MembersReport():
+            for names, verb in ((event.joined, "join"), (event.left, "leave")):
+                if names:
+                    yield f"{event.method}: from round {event.round + 1} on, {', '.join(names)} {verb}"
+        case events.PhaseReport():
+            start = f"{event.method}, round {event.round + 1}:"
+            for k, reason in event.refused.items():
+                yield f"{start} the reply of {event.names[k]} does not count: {reason}"
+            for k, reason in event.absent.items():
+                yield f"{start} no reply of {event.names[k]}: {reason}"
+            if event.late:
+                late = ", ".join(event.names[k] for k in event.late)
+                yield f"{start} replies to an earlier message arrived: {late}"
+            if event.attempts > 1:
+                counts = f"{len(event.counted)} of {len(event.asked)}"
+                yield f"{start} asked {event.attempts} times; {counts} sites answered"
+        case events.EvaluationReport():
+            for score, _, mean in event.means:
+                if mean is not None:
+                    yield (f"{event.method}, round {event.round}: mean {title_of(score)} of the sites "
+                           f"{format_value(mean, score)}")
+

@@ -1,12 +1,13 @@
 """What the commands of a participant share: they run its process, say what happens, and serve its view."""
 
 import contextlib
+import copy
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from resolvent.cli import terminal
 from resolvent.cli.exit_codes import FAILURE
@@ -21,7 +22,7 @@ from resolvent.federation.protocol.connections import (
     forget_signs,
     read_connections,
 )
-from resolvent.federation.protocol.job import Observer
+from resolvent.federation.protocol.events import Event, Observer
 from resolvent.federation.protocol.kits import KitNote, started_once
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 
@@ -91,14 +92,14 @@ def lead_page(live: str | None, note: KitNote, name: str, sites: Sequence[str],
     """Serve the view of a lead's command; yields the function that it observes events with."""
     status, lock = RunStatus(name, sites={site: SiteStatus() for site in sites}), threading.Lock()
 
-    def follow(event: Mapping[str, Any]) -> None:
+    def follow(event: Event) -> None:
         with lock:
             status.observe(event, time.time())
         observe(event)
 
     def view() -> View:
         with lock:
-            return lead_view(note, RunStatus.from_plain(status.plain()))
+            return lead_view(note, copy.deepcopy(status))
 
     with _live(live, view):
         yield follow

@@ -44,6 +44,7 @@ from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.wire import Message, decode, encode, identity_of_message
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.read_rows import read_frame
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site import Site
@@ -100,7 +101,8 @@ class Insiders:
         try:
             transport = InProcess({name: partial(self._handle, sites[name], change) for name in self.sites})
             out = folder / "out" / job.run
-            outcome = serve_federation(job, plan, transport, folder / "server" / job.run, out, lambda event: None)
+            watch = Watch(lambda event: None)
+            outcome = serve_federation(job, plan, transport, folder / "server" / job.run, out, watch)
         finally:
             for site in sites.values():
                 site.close()

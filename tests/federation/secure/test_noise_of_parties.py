@@ -14,8 +14,8 @@ from federation.secure_parts import same
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
 from resolvent.differential_privacy.parties import unknown_noise
 from resolvent.federation.engines.in_process import run_in_process
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.site.planned_work import Membership

@@ -12,9 +12,9 @@ from federation.parts import SEED, Federation, limits, quadratic
 from federation.secure_parts import Recorder, same
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.policy import REHEARSAL
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules

@@ -5,7 +5,7 @@ function call instead of a network.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.differential_privacy.parties import noise_parties
+from resolvent.federation.protocol.events import Observer
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.policy import REHEARSAL
-from resolvent.federation.protocol.reports import Report
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.protocol.wire import Outgoing
@@ -52,7 +52,7 @@ class InProcess(Transport):
 
 def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,
                    names: tuple[str, ...] | None = None, limits: Limits | None = None,
-                   observe: Callable[[Report], None] | None = None, secure: SumRules | None = None,
+                   observe: Observer | None = None, secure: SumRules | None = None,
                    **settings: Any) -> FederationResult:
     """Run a federation in this process, with a party for each party of a problem.
 

@@ -24,14 +24,15 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
+from resolvent.federation.protocol.events import Observer
 from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import NOTE_FILE
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.server.waits import FederationEndedError
+from resolvent.federation.server.watch import FederationEndedError
 from resolvent.tables.party_tables import natural_order
 
 __all__ = ["FEDERATION_FILE", "FederationEndedError", "federate", "has_sites", "read_sites", "write_sites"]

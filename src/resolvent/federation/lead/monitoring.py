@@ -56,9 +56,8 @@ class View(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Plain values, which JSON can hold."""
-        status = None if self.status is None else self.status.plain()
-        if status is not None and self.status is not None:
-            status["seconds_since_last_reply"] = self.seconds_since(self.status.last_reply)
+        status = None if self.status is None else {
+            **self.status.plain(), "seconds_since_last_reply": self.seconds_since(self.status.last_reply)}
         ledger = [{"table": table, "run": run, "answers": dict(kinds)} for (table, run), kinds in self.ledger.items()]
         return {"kind": self.kind, "name": self.name, "address": self.address, "is_started": self.is_started,
                 "connections": dict(self.connections), "run": status, "problem": self.problem,

@@ -13,8 +13,9 @@ from resolvent.comparisons.runs.run_folder import is_complete
 from resolvent.data.files.atomic_files import remove_folder
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import federate
+from resolvent.federation.protocol.events import Observer
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import name_refit
 from resolvent.simulator.record.model_folder import ModelFolder

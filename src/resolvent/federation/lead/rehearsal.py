@@ -36,9 +36,10 @@ from resolvent.federation.engines.processes import ENGINE_LOG, free_port, runnin
 from resolvent.federation.lead.engines import ENGINES, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.connections import knows_connections
+from resolvent.federation.protocol.events import Observer, read_event
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
-from resolvent.federation.protocol.job import FederationJob, Observer, plan_digest
+from resolvent.federation.protocol.job import FederationJob, plan_digest
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, SITE_FILE, run_of_method, runs_of
 from resolvent.federation.protocol.numbers_plan import NumbersPlan
@@ -46,7 +47,6 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.policy import REHEARSAL, VARIABLE
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.protocol.reports import report_from_entry
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.table_plan import TablePlan
 from resolvent.federation.protocol.wire import decode
@@ -348,7 +348,7 @@ def _recorded(algorithm: Algorithm, model: Model, folder: Path, seed: int,
         record = store.read(
             lambda parties: jax.eval_shape(first_state, algorithm, description.model, jnp.ones(parties)))
         assert record is not None
-        return recorded_participation(record, map(report_from_entry, store.entries()), seed, participation)
+        return recorded_participation(record, map(read_event, store.entries()), seed, participation)
 
 
 def _parity(label: str, pairs: Sequence[tuple[Any, Any]]) -> Parity:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.lead import JobState, LeadSession, open_session
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.events import Completion, Observer, Waiting, read_event
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import SERVER_CLASS, SITE_CLASS
-from resolvent.federation.server.waits import FederationEndedError, Follower
+from resolvent.federation.server.watch import FederationEndedError, Follower
 
 _POLL = 0.5  # seconds between two queries of a job's state
 _MAX_JOBS = 100  # of one command
@@ -52,7 +54,7 @@ class Watchdog(Follower):
         self._last_check, self._idle_checks = time.monotonic(), 0
         self._failed_downloads = 0
         self._signs: dict[str, tuple[float | None, float]] = {}  # site -> its last sign, and when it was new here
-        self._delay: Mapping[str, Any] = {}
+        self._delay = Waiting("job")
 
     @override
     def _connect(self) -> AbstractContextManager[LeadSession]:
@@ -65,12 +67,12 @@ class Watchdog(Follower):
             self._end_job(session)
         if not self._jobs:
             self._start_job(session)
-        state, number = self._watch(session)
-        self._waits.expect(lambda: {"for": "results"})
+        state, number = self._follow_job(session)
+        self._watch.expect(lambda: Waiting("results"))
         outcome = self._fetch(session, state) if state.is_done else None
         if outcome is not None and (outcome["status"] == "complete" or self._jobs[-1] in self._followed):
             for event in outcome.get("events", [])[number:]:
-                self._waits.observe(event)
+                self._watch.observe(read_event(event))
             return outcome
         if outcome is not None:
             self._notify(f"the run has stopped before: {outcome['message']}")
@@ -81,19 +83,20 @@ class Watchdog(Follower):
         self._start_job(session)
         return None
 
-    def _watch(self, session: LeadSession) -> tuple[JobState, int]:
+    def _follow_job(self, session: LeadSession) -> tuple[JobState, int]:
         """Follow the current job to its end; returns its last state, and the number of events that it has reported."""
         job, number = self._jobs[-1], 0
         while True:
             state = session.state(job)
             if state.is_known and not state.is_done:
                 self._followed.add(job)
-            events, number, waiting = session.progress(job, number)
-            wait = waiting or {"for": "job", "state": state.text, **self._delay}
-            self._waits.expect(partial(dict, wait))
+            events, waiting = session.progress(job, number)
+            number += len(events)
+            wait = waiting or replace(self._delay, state=state.text)
+            self._watch.expect(partial(replace, wait))
             for event in events:
-                self._waits.observe(event)
-            is_complete = any(event.get("event") == "complete" for event in events)
+                self._watch.observe(event)
+            is_complete = any(isinstance(event, Completion) for event in events)
             if state.is_done or not state.is_known or self._end_if_idle(session, state.text):
                 return state, number
             time.sleep(_POLL)
@@ -132,7 +135,7 @@ class Watchdog(Follower):
         if time.monotonic() - self._last_check < _IDLE_CHECK:
             return False
         self._last_check = time.monotonic()
-        self._delay = self._reason_of_delay(session) if state in (_SUBMITTED, _DISPATCHED) else {}
+        self._delay = self._reason_of_delay(session) if state in (_SUBMITTED, _DISPATCHED) else Waiting("job")
         if state not in (_DISPATCHED, _RUNNING):
             return False
         is_lost = self._jobs[-1] not in session.running_jobs()
@@ -145,8 +148,8 @@ class Watchdog(Follower):
         session.abort(self._jobs[-1])
         return is_lost
 
-    def _reason_of_delay(self, session: LeadSession) -> Mapping[str, Any]:
-        """Why the job has not begun, for ``wait_text``: sites that give no sign, or another job before it.
+    def _reason_of_delay(self, session: LeadSession) -> Waiting:
+        """Why the job has not begun: sites that give no sign, or another job before it.
 
         Raises:
             FederationEndedError: a site has given no sign for the time that a reply may take.
@@ -160,12 +163,12 @@ class Watchdog(Follower):
             raise FederationEndedError(f"{', '.join(silent)} gave no sign for {longest:.0f} s: the machine or the "
                                        "process is stopped, or cut off. Start resolvent site start there again, then "
                                        "run the command again to continue, or leave the site out with --sites")
-        return {"missing": sorted(silent), "is_queued": bool(session.running_jobs() - {*self._jobs})}
+        return Waiting("job", tuple(sorted(silent)), is_queued=bool(session.running_jobs() - {*self._jobs}))
 
     def _end_job(self, session: LeadSession) -> None:
         """End the job with the earlier order; the next one continues from the server's checkpoint."""
         job = self._jobs[-1]
-        self._waits.expect(lambda: {"for": "end"})
+        self._watch.expect(lambda: Waiting("end"))
         if not session.state(job).is_done:
             session.abort(job)
             while job in session.running_jobs() and not session.state(job).is_done:
@@ -177,7 +180,7 @@ class Watchdog(Follower):
         if self._started >= _MAX_JOBS:
             raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
                                        "sites say why")
-        self._patience.await_sites(self._job.sites, session.connected_sites)
+        self._await_sites(self._job.sites, session.connected_sites)
         try:
             job = session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS)
         except InputError as error:  # the person has no right; trying again would not help

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,9 +20,6 @@ def plan_digest(run: str, experiment: str, refit: Any, keeps_validation: Any) ->
 def signed_content(plan: str, sites: Sequence[str], roster: Sequence[str]) -> bytes:
     """The bytes that a lead signs: the digest of a plan, the sites that take part, and all sites of a changed run."""
     return json.dumps({"plan": plan, "sites": list(sites), "roster": list(roster)}, sort_keys=True).encode()
-
-
-Observer = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)

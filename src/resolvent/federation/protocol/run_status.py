@@ -7,11 +7,12 @@ not in it, because they can name a column or a class: a refusal is counted by it
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resolvent.data.files.plain_values import read_plain
+from resolvent.federation.protocol import events
 from resolvent.federation.protocol.refusals import RefusalCode
 
 STATUS_FILE = "status.json"
@@ -48,6 +49,16 @@ class SiteStatus:
     is_member: bool = True
 
 
+@dataclass(frozen=True)
+class MeanScore:
+    """The mean of a score over the sites that let theirs out, after a round of a method."""
+
+    method: str
+    round: int
+    score: str
+    mean: float
+
+
 @dataclass
 class RunStatus:
     """The status of a run; counts begin at 0 when its process starts, also if the run continues.
@@ -61,7 +72,7 @@ class RunStatus:
         peak_memory: largest memory of the process in bytes; 0 if unknown.
         started: when the process started the run, in seconds since 1970.
         updated: when this status was written.
-        scores: the last mean scores of the sites that let theirs out: method, round, score, mean.
+        scores: the last mean scores.
         sites: name -> status of the site.
     """
 
@@ -78,23 +89,53 @@ class RunStatus:
     peak_memory: int = 0
     started: float = 0.0
     updated: float = 0.0
-    scores: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[MeanScore] = field(default_factory=list)
     sites: dict[str, SiteStatus] = field(default_factory=dict)
 
-    def observe(self, event: Mapping[str, Any], moment: float) -> None:
-        """Count an event of the run, see ``server.serve``; other events change nothing."""
-        handler = _HANDLERS.get(str(event.get("event")))
-        if handler is not None:
-            handler(self, event, moment)
+    def observe(self, event: events.Event, moment: float) -> None:
+        """Count an event of the run; those that are not counted change nothing."""
+        match event:
+            case events.StartReport():
+                self.method, self.round, self.rounds = event.method, event.resumed, event.planned
+            case events.PhaseReport():
+                self.method, self.round, self.rounds = event.method, event.round + 1, event.planned
+                self.phases_done += 1
+                for k, name in enumerate(event.names):
+                    site = self._site(name)
+                    site.replies += k in event.counted
+                    site.not_counted += k in event.refused
+                    site.absent += k in event.absent
+                    site.late += k in event.late
+                    site.norm = event.norms.get(k, site.norm)
+                    if k in event.counted or k in event.refused:
+                        site.last_reply = moment
+            case events.EvaluationReport():
+                means = [MeanScore(event.method, event.round, name, mean) for name, _, mean in event.means
+                         if mean is not None]
+                self.scores = [*self.scores, *means][-_MAX_SCORES:]
+            case events.MembersReport():
+                for name in (*event.joined, *event.left):
+                    self._site(name).is_member = name in event.joined
+            case events.Refusal():
+                code = event.code if event.code in [*RefusalCode] else _UNKNOWN_CODE
+                refusals = self._site(event.site).refusals
+                refusals[code] = refusals.get(code, 0) + 1
+            case events.SecondSession():
+                self._site(event.site).second_sessions += 1
+            case events.Revocation():
+                self._site(event.site).is_member = False
+            case events.Waiting():
+                self.wait_for(event, moment)
 
-    def wait_for(self, wait: Mapping[str, Any], moment: float) -> None:
-        """Set what the run waits for, as ``WatchedTransport.waiting`` returns it."""
-        self.waits_for = str(wait.get("for", ""))
-        missing = {*wait.get("missing", ())}
+    def wait_for(self, wait: events.Waiting | None, moment: float) -> bool:
+        """Set what the run waits for (None: for nothing); returns whether that has changed."""
+        before = self.waits_for, [site.is_waited_for for site in self.sites.values()]
+        self.waits_for, missing = ("", ()) if wait is None else (wait.target, wait.missing)
         for name, site in self.sites.items():
             if site.is_waited_for and name not in missing and self.waits_for == "replies":
                 site.last_reply = moment
             site.is_waited_for = name in missing
+        return before != (self.waits_for, [site.is_waited_for for site in self.sites.values()])
 
     @property
     def last_reply(self) -> float | None:
@@ -105,73 +146,15 @@ class RunStatus:
         """Plain values, which JSON can hold."""
         return asdict(self)
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "RunStatus":
-        """The status of ``plain``; fields of another version are left out."""
-        def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-            return {item.name: values[item.name] for item in fields(kind) if item.name in values}
-
-        sites = {name: SiteStatus(**known(SiteStatus, site)) for name, site in content["sites"].items()}
-        return cls(**{**known(cls, content), "sites": sites})
-
     def _site(self, name: str) -> SiteStatus:
         return self.sites.setdefault(name, SiteStatus())
-
-    def _start(self, event: Mapping[str, Any], moment: float) -> None:
-        self.method, self.round, self.rounds = str(event["method"]), event["resumed"], event["rounds"]
-
-    def _round(self, event: Mapping[str, Any], moment: float) -> None:
-        self.method, self.round, self.rounds = str(event["method"]), event["round"], event["rounds"]
-        self.phases_done += 1
-        for name in event["counted"]:
-            self._site(name).replies += 1
-        for name in event["refused"]:
-            self._site(name).not_counted += 1
-        for name in (*event["counted"], *event["refused"]):
-            self._site(name).last_reply = moment
-        for name in event["absent"]:
-            self._site(name).absent += 1
-        for name in event["late"]:
-            self._site(name).late += 1
-        for name, norm in event.get("norms", {}).items():
-            self._site(name).norm = norm
-
-    def _refusal(self, event: Mapping[str, Any], moment: float) -> None:
-        code = event["code"] if event["code"] in [*RefusalCode] else _UNKNOWN_CODE
-        refusals = self._site(event["site"]).refusals
-        refusals[str(code)] = refusals.get(str(code), 0) + 1
-
-    def _second_session(self, event: Mapping[str, Any], moment: float) -> None:
-        self._site(event["site"]).second_sessions += 1
-
-    def _revoked(self, event: Mapping[str, Any], moment: float) -> None:
-        self._site(event["site"]).is_member = False
-
-    def _members(self, event: Mapping[str, Any], moment: float) -> None:
-        for names, is_member in ((event["joined"], True), (event["left"], False)):
-            for name in names:
-                self._site(name).is_member = is_member
-
-    def _scores(self, event: Mapping[str, Any], moment: float) -> None:
-        if event.get("mean") is not None:
-            self.scores = [*self.scores, {name: event[name] for name in ("method", "round", "score", "mean")}]
-            self.scores = self.scores[-_MAX_SCORES:]
-
-    def _waiting(self, event: Mapping[str, Any], moment: float) -> None:
-        self.wait_for(event, moment)
-
-
-_HANDLERS: Mapping[str, Callable[[RunStatus, Mapping[str, Any], float], None]] = {
-    "start": RunStatus._start, "round": RunStatus._round, "refusal": RunStatus._refusal,
-    "second session": RunStatus._second_session, "revoked": RunStatus._revoked, "members": RunStatus._members,
-    "scores": RunStatus._scores, "waiting": RunStatus._waiting}
 
 
 def read_status(path: Path) -> RunStatus | None:
     """The status in a file; None if there is none, or it cannot be read. A run whose process has ended is ``lost``."""
     try:
-        status = RunStatus.from_plain(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        status = read_plain(RunStatus, json.loads(path.read_text("utf-8")), str(path))
+    except (OSError, ValueError):
         return None
     if status.state == "running" and time.time() - status.updated > _MAX_SILENCE:
         status.state = "lost"

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.federation.protocol.reports import SiteScores
+from resolvent.federation.protocol.events import SiteScores
 
 MeanScore: TypeAlias = tuple[str, str, float | None]
 """Name of a score, as in the metrics; split; mean over the sites, None if it is not finite."""

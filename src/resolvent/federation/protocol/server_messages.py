@@ -14,7 +14,7 @@ from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.algorithm import Message as Payload
 from resolvent.algorithms.method import algorithm_of_round
-from resolvent.federation.protocol.reports import SiteScores
+from resolvent.federation.protocol.events import SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.federation.protocol.wire import EncodedMessage, Message, WireError, arrays_of, restore_tree, share_equal
 from resolvent.math.tree import Vector

@@ -34,19 +34,11 @@ from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies, initial_server, server_step, working_parties
 from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol import events
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import protects_parties
-from resolvent.federation.protocol.reports import (
-    EvaluationReport,
-    FinishReport,
-    PhaseReport,
-    Report,
-    StartReport,
-    entry_of_report,
-    report_from_entry,
-)
 from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of, names_of_scores
 from resolvent.federation.protocol.server_messages import (
     Ready,
@@ -101,7 +93,7 @@ class FederationResult(NamedTuple):
     state: ServerState
     shared: Vector | None
     metrics: "pd.DataFrame"
-    reports: tuple[Report, ...]
+    reports: tuple[events.Event, ...]
     record: ServerRecord
 
 
@@ -171,15 +163,15 @@ class Coordinator:
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
         self._run, self._parties, self._has_ended = run, transport.parties, has_ended
         self._has_scores = has_scores and has_ended is None
-        self._reports: list[Report] = []
-        self._observe: Callable[[Report], None] = lambda report: None
+        self._reports: list[events.Event] = []
+        self._observe: events.Observer = lambda report: None
 
     @property
     def parties(self) -> tuple[str, ...]:
         """Names of the parties, also of those that have left, by id. It is complete when the run has begun."""
         return self._parties
 
-    def run(self, observe: Callable[[Report], None] | None = None) -> FederationResult:
+    def run(self, observe: events.Observer | None = None) -> FederationResult:
         """Run all rounds that the store does not have.
 
         Args:
@@ -214,9 +206,9 @@ class Coordinator:
                              "choose another folder")
         if record.round > self._rounds:
             raise InputError(f"the run in {self._store.folder} has {record.round} rounds, beyond rounds={self._rounds}")
-        self._reports = [report_from_entry(entry) for entry in self._store.entries()]
+        self._reports = [events.read_event(entry) for entry in self._store.entries()]
         self._parties = record.parties
-        self._observe(StartReport(record.run, record.parties, record.sizes, resumed=record.round))
+        self._observe(events.StartReport(record.run, record.parties, record.sizes, resumed=record.round))
         return self._change_members(record)._replace(excluded=())  # the person has put the folder of a party back
 
     def _change_members(self, record: ServerRecord) -> ServerRecord:
@@ -262,7 +254,7 @@ class Coordinator:
         protected = tuple(k for k, party in enumerate(ready) if party.protected)
         record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
                               protected=protected, protects=self._protects, members=((0, (*range(len(names)),)),))
-        return self._stored(record, StartReport(run, names, sizes), answers)
+        return self._stored(record, events.StartReport(run, names, sizes), answers)
 
     def _first_model(self) -> Vector:
         """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
@@ -295,7 +287,7 @@ class Coordinator:
         if alive or self._algorithm.steps_without_replies:
             state = next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase)
             record = record._replace(state=state)
-        report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
+        report = events.PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()}, *late)
@@ -381,13 +373,13 @@ class Coordinator:
 
     def _finish(self, record: ServerRecord) -> ServerRecord:
         """Let every party store its models; those that were absent are asked when the run is started again."""
-        if any(isinstance(report, FinishReport) and not report.absent and report.rounds == record.round
+        if any(isinstance(report, events.FinishReport) and not report.absent and report.rounds == record.round
                for report in self._reports):
             return record
         record = record._replace(unanswered={})  # if the run is extended, the messages are new
         answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
                            replace(self._rules, quorum=None))
-        report = FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
+        report = events.FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
         return self._stored(record, report, answers)
 
     def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, Outgoing]:
@@ -396,9 +388,9 @@ class Coordinator:
         asked = [*ids] if self._secure is not None and kind == "evaluate" else None
         return encode_all(ids, lambda name, like: model_message(kind, self._algorithm, record, ids[name], asked, like))
 
-    def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
+    def _stored(self, record: ServerRecord, report: events.Event, answers: Answers) -> ServerRecord:
         """Write the report and the record to disk, and return the new record."""
-        length = self._store.append_line(entry_of_report(report))
+        length = self._store.append_line(report.plain())
         record = record._replace(log_bytes=length, bytes_down=record.bytes_down + answers.bytes_down,
                                  bytes_up=record.bytes_up + answers.bytes_up)
         self._store.write(record)
@@ -496,7 +488,7 @@ def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
 
 def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
              secure: SecurePhases | None, metrics: Sequence[str], *,
-             has_shared: bool) -> tuple[EvaluationReport, Answers]:
+             has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
     """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
 
     Args:
@@ -510,14 +502,15 @@ def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Tra
         return _mean_scores(record, messages, transport, rules, secure, metrics, has_shared=has_shared)
     answers = exchange(transport, messages, partial(read_scores, splits=record.splits), rules)
     scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
-    return EvaluationReport(
+    return events.EvaluationReport(
         record.round, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
         {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
         tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent)), answers
 
 
 def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
-                 secure: SecurePhases, metrics: Sequence[str], *, has_shared: bool) -> tuple[EvaluationReport, Answers]:
+                 secure: SecurePhases, metrics: Sequence[str], *,
+                 has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
     names = names_of_scores(record.score, metrics)
     count = count_of_scores(names, record.splits, has_shared=has_shared)
     position, answers = (record.round, 0), Answers()
@@ -526,7 +519,7 @@ def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport:
         answers = exchange(transport, messages, partial(read_masked, count=count, words=2, kind="scores"), rules)
     total = secure.total(record.run, position, digest(record.state), answers, may_stop=False)[1]
     means = () if total is None else tuple(mean_scores_of(total, names, record.splits))
-    return EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
+    return events.EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
 
 
 class LateReplies:

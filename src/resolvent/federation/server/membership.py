@@ -20,7 +20,7 @@ from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Participation, rules
 from resolvent.errors import InputError
-from resolvent.federation.protocol.reports import MembersReport
+from resolvent.federation.protocol.events import MembersReport
 from resolvent.federation.protocol.server_messages import Ready
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.math import tree

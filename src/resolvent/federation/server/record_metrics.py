@@ -15,7 +15,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.participation.rules import ParticipationState
 from resolvent.errors import InputError
-from resolvent.federation.protocol.reports import EvaluationReport, PhaseReport, Report, SiteScores
+from resolvent.federation.protocol.events import EvaluationReport, Event, PhaseReport, SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.federation.server.membership import draw_cohort, members_of_round
 from resolvent.math import tree
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordedCohorts", "metrics_of_reports", "recorded_participation"]
 
 
-def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRecord) -> "pd.DataFrame":
+def metrics_of_reports(method: str, reports: Iterable[Event], record: ServerRecord) -> "pd.DataFrame":
     """The metrics of a run: the scores of evaluations, ``replies`` of each round, ``staleness``, ``refused`` replies.
 
     Args:
@@ -86,7 +86,7 @@ class RecordedCohorts(Participation):
         return tree.rows(self.cohorts, t), state
 
 
-def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed: int,
+def recorded_participation(record: ServerRecord, reports: Iterable[Event], seed: int,
                            participation: Participation | None = None) -> RecordedCohorts:
     """The participation with which ``simulate`` repeats a run from its record: the same parties answer in each round.
 

@@ -4,14 +4,14 @@ It does not depend on an engine, and has no rows. Its files are enough to resume
 """
 
 import logging
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.events import Completion, Observer
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
@@ -21,8 +21,7 @@ from resolvent.federation.server.served_experiment import ServedExperiment
 from resolvent.federation.server.served_numbers import ServedDescription, ServedSurvival
 from resolvent.federation.server.served_plan import ServedPlan, titles_of_runs
 from resolvent.federation.server.served_regression import ServedRegression
-from resolvent.federation.server.status_file import StatusFile
-from resolvent.federation.server.waits import WatchedTransport
+from resolvent.federation.server.watch import StatusFile, Watch, WatchedTransport
 
 _log = logging.getLogger(__name__)
 _SERVED: dict[type[Plan], type[ServedPlan[Any]]] = {FederatedExperiment: ServedExperiment,
@@ -32,18 +31,16 @@ _SERVED: dict[type[Plan], type[ServedPlan[Any]]] = {FederatedExperiment: ServedE
 
 
 def serve_federation(job: FederationJob, plan: Plan, transport: Transport, folder: Path,
-                     results: Path, observe: Observer, *, kit: Path | None = None,
-                     expect: Callable[[Callable[[], Mapping[str, Any]]], None] | None = None) -> dict[str, Any]:
+                     results: Path, watch: Watch, *, kit: Path | None = None) -> dict[str, Any]:
     """Run a plan over a transport.
 
     Args:
         job: the lead's order.
         plan: the plan, bound with the parts that are installed at the server.
         transport: sends messages to the sites.
+        watch: is told what happens, and what the run waits for.
         kit: the server's kit, in which the engine notes second sessions, and which has the list of revoked keys; None
             without an engine.
-        expect: a function that is called once with ``waiting`` of the run's transport, which says what the run waits
-            for.
 
     Returns:
         The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``. The
@@ -52,14 +49,14 @@ def serve_federation(job: FederationJob, plan: Plan, transport: Transport, folde
     Raises:
         TransportError: the engine does not move messages any more.
     """
-    with StatusFile(folder / STATUS_FILE, job.run, job.sites, observe) as status:
-        watched = WatchedTransport(transport, job.run, titles_of_runs(job, plan), plan.rounds, kit,
-                                   status.observe)
-        status.follow(watched)
-        if expect is not None:
-            expect(watched.waiting)
-        outcome = _serve(job, plan, watched, folder, results, status.observe)
+    watched = WatchedTransport(transport, job.run, titles_of_runs(job, plan), plan.rounds, kit, watch.observe)
+    watch.status = status = StatusFile(folder / STATUS_FILE, job.run, job.sites, watched)
+    watch.expect(watched.waiting)
+    try:
+        outcome = _serve(job, plan, watched, folder, results, watch.observe)
         status.end(outcome["status"])
+    finally:
+        watch.status = None
     return outcome
 
 
@@ -81,5 +78,5 @@ def _serve(job: FederationJob, plan: Plan, transport: WatchedTransport, folder: 
         _log.exception("the server's part of the run failed")
         return {"status": "stopped", "message": f"the server failed with {type(error).__name__}: {shorten(error)}; its "
                                                 "log says where. Everything up to the last round is stored"}
-    observe({"event": "complete"})
+    observe(Completion())
     return {"status": "complete"}

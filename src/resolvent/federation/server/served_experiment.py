@@ -24,13 +24,13 @@ from resolvent.comparisons.runs.summary import refused_replies
 from resolvent.data.files.plain_values import read_plain
 from resolvent.data.samples import split_sizes
 from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.events import Agreement, Event, PhaseReport
 from resolvent.federation.protocol.exchange import Answers
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
 from resolvent.federation.protocol.limits import one_split_note
 from resolvent.federation.protocol.names import run_of_table
 from resolvent.federation.protocol.plan import Part
-from resolvent.federation.protocol.reports import PhaseReport, Report
 from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, conflicts_of_names, misfits
@@ -129,8 +129,8 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                     "folds": [{"encoding": to_plain(fold.encoding), "weights": fold.weights.get(site)}
                               for fold in self.folds]} for site in self.job.sites},
             Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
-            {"features": len(self.encoding.features), "task": self.encoding.task, "findings": findings,
-             "rows": {site: dict(counts) for site, counts in rows.items()}})
+            Agreement(len(self.encoding.features), {site: sum(counts.values()) for site, counts in rows.items()},
+                      tuple(findings)))
 
     def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[AgreedFold, ...], list[str]]:
         """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together."""
@@ -284,7 +284,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                              [*not_counted, *warnings], name=self.job.run)
 
 
-def _norms(label: str, part: Part, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
+def _norms(label: str, part: Part, reports: Sequence[Event], ids: Mapping[int, int]) -> "pd.DataFrame":
     """The norm of each site's update by round, also of those that did not count; the longest of the phases."""
     table = MetricsTable(label)
     norms: dict[int, dict[int, float]] = {}

@@ -23,6 +23,7 @@ from resolvent.comparisons.description.sums import (
 from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement, TimesReport, agree_on_times
 from resolvent.comparisons.survival.survival import Survival
+from resolvent.federation.protocol.events import Agreement
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.plan import Part
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
@@ -54,8 +55,8 @@ class ServedNumbers(ServedPlan[_Plan]):
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
         self._agreement = self._agreement_of(self._read_reports(answers, self.report_type))
-        return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(self.plan.settings.columns),
-                            task=self.plan.title, rows=self._agreement.sites)
+        return self._agreed(answers, {"agreement": asdict(self._agreement)},
+                            Agreement(len(self.plan.settings.columns), self._agreement.sites))
 
     @override
     def _run_methods(self) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,16 +19,16 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.plain_values import read_plain
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError
+from resolvent.federation.protocol import events
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError, ask_about_plan
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.names import JOURNALS_FILE, library_version, run_of_method
 from resolvent.federation.protocol.plan import Part, Plan
 from resolvent.federation.protocol.refusals import RefusalCode
-from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.coordinator import Coordinator, FederationResult
-from resolvent.federation.server.waits import WatchedTransport
+from resolvent.federation.server.watch import WatchedTransport
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 
@@ -56,12 +57,12 @@ class Agreed(NamedTuple):
     Attributes:
         contents: site -> content of the message ``prepare``.
         known: what is stored when all sites have accepted.
-        event: facts for the lead: ``features``, ``task``, ``findings`` and ``rows``.
+        event: what the lead is told.
     """
 
     contents: Mapping[str, Mapping[str, Any]]
     known: Known
-    event: Mapping[str, Any]
+    event: events.Agreement
 
 
 class Outcome(NamedTuple):
@@ -79,7 +80,7 @@ class ServedPlan(ABC, Generic[_Plan]):
     """
 
     def __init__(self, job: FederationJob, plan: _Plan, transport: WatchedTransport, folder: Path,
-                 observe: Observer) -> None:
+                 observe: events.Observer) -> None:
         self.job, self.plan, self.transport, self.folder, self.observe = job, plan, transport, folder, observe
         self.without_models: dict[str, dict[str, str]] = {}
 
@@ -116,13 +117,11 @@ class ServedPlan(ABC, Generic[_Plan]):
         return {site: read_plain(kind, answer.get("table"), f"{site}: the site sent no report on its table")
                 for site, answer in answers.items()}
 
-    def _agreed(self, answers: Mapping[str, Mapping[str, Any]], content: Mapping[str, Any], *, features: int,
-                task: str, rows: Mapping[str, int]) -> Agreed:
+    def _agreed(self, answers: Mapping[str, Mapping[str, Any]], content: Mapping[str, Any],
+                event: events.Agreement) -> Agreed:
         """An agreement with the same content for all sites, which are those of the whole run."""
         return Agreed(dict.fromkeys(self.job.sites, content),
-                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}),
-                      {"features": features, "task": task, "findings": [],
-                       "rows": {site: {"train": count} for site, count in rows.items()}})
+                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}), event)
 
     def serve(self, results: Path) -> None:
         """Run the plan; what is stored is not run again.
@@ -139,7 +138,7 @@ class ServedPlan(ABC, Generic[_Plan]):
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             agreed = self._agree(answers, known)
-            self.observe({"event": "agreed", **agreed.event})
+            self.observe(agreed.event)
             contents = {site: {"plan": self.job.plan, **content} for site, content in agreed.contents.items()}
             self._accept(self._ask_all("prepare", contents))
         except FederationRefusedError:
@@ -225,10 +224,11 @@ class ServedPlan(ABC, Generic[_Plan]):
         title = titles_of_runs(job, plan)[run]
         ends = [time.monotonic()]  # of rounds
 
-        def report_event(report: Report) -> None:
-            if isinstance(report, PhaseReport):
+        def report_event(report: events.Event) -> None:
+            if isinstance(report, events.PhaseReport):
                 ends.append(time.monotonic())
-            self.observe(event_of_report(title, plan.rounds_of(label), coordinator.parties, score, report))
+            shown = report.with_mean(score) if isinstance(report, events.EvaluationReport) else report
+            self.observe(replace(shown, method=title, planned=plan.rounds_of(label), names=coordinator.parties))
 
         with ServerStore(self.folder / "stores" / f"{number:02d}") as store:
             # A method that has begun keeps its parties: those whose key is revoked are absent.
@@ -248,12 +248,12 @@ class ServedPlan(ABC, Generic[_Plan]):
         """Note which sites have no models of a method; a plan that needs all sites stops if a reply did not count."""
         record = result.record
         lost = [f"{record.parties[k]}: {reason}" for report in result.reports
-                if isinstance(report, PhaseReport | FinishReport)
+                if isinstance(report, events.PhaseReport | events.FinishReport)
                 for reasons in (report.absent, getattr(report, "refused", {})) for k, reason in reasons.items()]
         if lost and self.plan.needs_all_sites:
             raise FederationStoppedError("a reply did not count, so that the sums are not those of all sites: "
                                          f"{'; '.join(lost)}")
-        absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
+        absent = next((r.absent for r in reversed(result.reports) if isinstance(r, events.FinishReport)), {})
         excluded = dict.fromkeys(record.excluded, "it has lost its state and is no longer asked")
         for k, reason in {**excluded, **absent}.items():
             self.without_models.setdefault(record.parties[k], {})[title] = reason

@@ -17,6 +17,7 @@ from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.rows import rows_without_values
 from resolvent.errors import InputError
+from resolvent.federation.protocol.events import Agreement
 from resolvent.federation.protocol.fitted_regression import FittedRegression, write_fit
 from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.regression import FederatedRegression
@@ -38,8 +39,8 @@ class ServedRegression(ServedPlan[FederatedRegression]):
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
         plan, reports = self.plan, self._read_reports(answers, RowsReport)
         self._agreement = agree_on_rows(reports, plan.formula, plan.settings, plan.table.cells)
-        return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(plan.formula.variables),
-                            task=self._agreement.family, rows=self._agreement.sites)
+        return self._agreed(answers, {"agreement": asdict(self._agreement)},
+                            Agreement(len(plan.formula.variables), self._agreement.sites))
 
     @override
     def _accept(self, answers: Mapping[str, Mapping[str, Any]]) -> None:

@@ -19,12 +19,13 @@ from resolvent.federation.engines.flower.adapter import FlowerTransport, Relayed
 from resolvent.federation.engines.flower.door import Door, door_setting
 from resolvent.federation.engines.flower.kits import APP
 from resolvent.federation.engines.processes import EngineProcess, end_with_parent, start_process
-from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.events import Event, Observer, PhaseReport
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import runs_of
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.server.waits import Follower
+from resolvent.federation.server.watch import Follower
 
 _START_SECONDS = 300.0  # for a ServerApp, from the end of flwr run
 _log = logging.getLogger(__name__)
@@ -41,8 +42,9 @@ class FlowerServer(Follower):
 
     def __init__(self, note: KitNote, experiment: Plan, job: FederationJob, results: Path,
                  observe: Observer, notify: Callable[[str], None]) -> None:
-        super().__init__(observe, notify)
+        super().__init__(self._count_rounds, notify)
         self._note, self._experiment, self._job, self._results = note, experiment, job, results
+        self._observe = observe
         self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
 
     @override
@@ -66,11 +68,11 @@ class FlowerServer(Follower):
 
         A site that was started again has not prepared the run: it fails to answer until the run is served again.
         """
-        self._patience.await_sites(self._job.sites, grid.connected_sites)
+        self._await_sites(self._job.sites, grid.connected_sites)
         nodes = grid.nodes()
         transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites}, self._note.verify_site)
         outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
-                                   self._results, self._count_rounds, kit=self._note.kit, expect=self._waits.expect)
+                                   self._results, self._watch, kit=self._note.kit)
         if outcome["status"] != "stopped":
             return outcome
         has_new_rounds = self._rounds > self._rounds_at_restart
@@ -80,9 +82,9 @@ class FlowerServer(Follower):
             return None
         return outcome
 
-    def _count_rounds(self, event: Mapping[str, Any]) -> None:
-        self._rounds += event.get("event") == "round"
-        self._waits.observe(event)
+    def _count_rounds(self, event: Event) -> None:
+        self._rounds += isinstance(event, PhaseReport)
+        self._observe(event)
 
 
 def start_site(note: KitNote, environment: Mapping[str, str]) -> EngineProcess:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, write_job
+from resolvent.federation.protocol.events import Event, Waiting, read_event
 from resolvent.federation.protocol.kits import KitNote
 
 _CONNECT_SECONDS = 15.0
@@ -30,18 +31,6 @@ class JobState(NamedTuple):
     text: str
     is_done: bool
     is_known: bool = True
-
-
-class JobProgress(NamedTuple):
-    """What a running job reports.
-
-    Attributes:
-        waiting: what the job waits for; empty if it does not say so, such as before it is running.
-    """
-
-    events: list[dict[str, Any]]
-    next: int
-    waiting: Mapping[str, Any]
 
 
 class LeadSession:
@@ -89,14 +78,14 @@ class LeadSession:
         entries = self._session.get_client_job_status() or []
         return {str(entry["client_name"]) for entry in entries if entry.get("status") == _NO_JOBS}
 
-    def progress(self, job: str, since: int) -> JobProgress:
-        """The events of a running job from number ``since`` on, and what it waits for."""
+    def progress(self, job: str, since: int) -> tuple[list[Event], Waiting | None]:
+        """The events of a running job from number ``since`` on, and what it waits for, if it says so."""
         try:
             answer = self._session.do_app_command(job, PROGRESS_TOPIC, {"since": since})
         except Exception:  # the job is not running yet, or any more: its state says so
-            return JobProgress([], since, {})
-        return JobProgress(list(answer.get("events", [])), int(answer.get("next", since)),
-                           answer.get("waiting", {}))
+            return [], None
+        waits = [wait for event in answer.get("waiting", []) if isinstance(wait := read_event(event), Waiting)]
+        return [read_event(event) for event in answer.get("events", [])], next(iter(waits), None)
 
     def abort(self, job: str) -> None:
         """End a running job at the server and at all sites."""

@@ -6,7 +6,7 @@ A job runs one worker process at the server, with ``FederationServer``, and one 
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from resolvent.federation.engines.nvflare.adapter import (
 )
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, read_job_text
 from resolvent.federation.engines.processes import end_without_parent
+from resolvent.federation.protocol.events import Event, Waiting
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import MODELS, check_run_name, code_folder, runs_of
@@ -37,6 +38,7 @@ from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.policy import policy_of_process
 from resolvent.federation.protocol.transport import PartyHandler, Transport, signed_reply
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import site_of_process
 from resolvent.xla.compiled_programs import enable_compilation_cache
 
@@ -55,7 +57,7 @@ class FederationServer(Controller):
         super().__init__(task_check_period=_TASK_CHECK_PERIOD)
         self.job = job
         self._events: list[dict[str, Any]] = []
-        self._waiting: Callable[[], Mapping[str, Any]] = dict
+        self._watch = Watch(self.report)
         self._transport: NvflareTransport | None = None
 
     def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
@@ -75,15 +77,17 @@ class FederationServer(Controller):
             plan = plan_from_text(order.experiment, order.run, policy=policy_of_process(),
                                   models=json.loads(os.environ.get(MODELS, "[]")), folder=code_folder())
             plan = plan.with_refit(order.refit, order.keeps_validation)
-            outcome = serve_federation(order, plan, transport, runs_of(kit) / check_run_name(order.run), results,
-                                       self.report, kit=kit, expect=self._expect)
+            with self._watch:
+                outcome = serve_federation(order, plan, transport, runs_of(kit) / check_run_name(order.run), results,
+                                           self._watch, kit=kit)
         except InputError as error:
             outcome = {"status": "refused", "message": f"server: {error}"}
         return {**outcome, "events": self._events}
 
-    def report(self, event: Mapping[str, Any]) -> None:
-        """Tell the lead about progress; the event is plain data."""
-        self._events.append(dict(event))
+    def report(self, event: Event) -> None:
+        """Keep an event for the lead, which asks what the run waits for when it wants to know."""
+        if not isinstance(event, Waiting):
+            self._events.append(event.plain())
 
     def check(self, kit: Path, site: str, content: bytes, proof: Any) -> None:
         """Check the signature of a site with the server's kit.
@@ -93,9 +97,6 @@ class FederationServer(Controller):
         """
         KitNote(kit).verify_site(site, content, proof)
 
-    def _expect(self, waiting: Callable[[], Mapping[str, Any]]) -> None:
-        self._waiting = waiting
-
     @override
     def start_controller(self, fl_ctx: FLContext) -> None:
         end_without_parent()  # otherwise it would keep the lock of its store while the engine starts the job again
@@ -104,8 +105,8 @@ class FederationServer(Controller):
     def _answer_progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
         since = data.get("since") if isinstance(data, dict) else None
         since = since if type(since) is int and since >= 0 else 0
-        events = self._events[since:since + 1000]
-        return {"events": events, "next": since + len(events), "waiting": dict(self._waiting())}
+        wait = self._watch.waiting()
+        return {"events": self._events[since:since + 1000], "waiting": [wait.plain()] if wait is not None else []}
 
     @override
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
