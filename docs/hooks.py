@@ -128,7 +128,8 @@ def with_labels(table: re.Match[str]) -> str:
         labels = iter(heads)
         return re.sub(r"<td\b", lambda _: f'<td data-label="{next(labels, "")}"', match[0])
 
-    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
+    labelled = re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
+    return re.sub(r"<th\b([^>]*)></th>", r"<td\1></td>", labelled)  # an empty cell in the corner heads nothing
 
 
 def entries(match: re.Match[str]) -> str:

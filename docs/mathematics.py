@@ -33,4 +33,5 @@ def typeset(latex: str, tag: str) -> str:
     """MathML of one formula; one in a ``div`` has a line of its own."""
     text = BARS.sub(r"\\left|\1\\right|", html.unescape(latex).strip())
     formula = convert(text, display="block" if tag == "div" else "inline")
-    return f'<{tag} class="formula">{formula}</{tag}>' if tag == "div" else formula
+    # A long formula scrolls: the keyboard must reach it.
+    return f'<{tag} class="formula" tabindex="0">{formula}</{tag}>' if tag == "div" else formula
