@@ -91,6 +91,17 @@ def test_a_cell_of_a_table_has_the_head_of_its_column():
         "<td>1", '<td data-label="a &lt;1">1').replace("<td class", '<td data-label="b" class')
 
 
+def test_a_screen_reader_finds_a_name_for_each_part_of_a_page():
+    """The theme names menus by labels without text, the search not at all, and an empty corner of a table is a head."""
+    menu = ('<nav class="md-nav" data-md-level="2" aria-labelledby="__nav_5_6_label" aria-expanded="true">\n'
+            '<label class="md-nav__title" for="__nav_5_6">\n<span class="md-nav__icon md-icon"></span>\n'
+            '  Reference\n</label>')
+    page = HOOKS.on_post_page(f'<div data-md-component="search" role="dialog">{menu}')
+    assert page == '<div data-md-component="search" role="dialog" aria-label="Search">' + menu.replace(
+        'aria-labelledby="__nav_5_6_label"', 'aria-label="Reference"')
+    assert "<td></td><th>a</th>" in HOOKS.on_page_content("<table><tr><th></th><th>a</th></tr></table>")
+
+
 def test_every_combinator_is_named():
     index = set(re.findall(r"\w+", " ".join(spans(ROOT / "docs/api/index.md"))))
     assert not sorted(set(listings()["combinators"]) - index)
