@@ -45,7 +45,9 @@ def visits():
     ("Surv(t, e) ~ x + strata(site)", "'strata()'", "for each site"),
     ("y ~ x + cluster(site)", "'cluster()'", "errors='clustered'"),
     ("y ~ np.log(x)", "'np.log()'", "the function alone"), ("y ~ Q('crp mg')", "'Q()'", "backticks"),
-    ("y ~ age %in% ward", "'%in%'", "the product"),
+    ("y ~ age %in% ward", "'%in%'", "the product"), ("coxph(Surv(t, e) ~ x)", "'coxph()'", "the formula inside alone"),
+    ("cbind(ill, well) ~ x", "'cbind()'", "a row of the table for each trial"), ("y ~ x > 60", "'>'", "into a column"),
+    ("y ~ ifelse(x > 60, 1, 0)", "'ifelse()'", "into a column"), ("y ~ scale(x)", "'scale()'", "the column alone"),
     ("Surv(t, status == 2) ~ x", "'Surv(t, status == 2)'", "reference: {status: alive}"),
     ("y ~ ns(age, 3)", "'ns()'", "cr(age, knots=["), ("y ~ age + age**2", "outside I()", "I(age**2)"),
     ("y ~ log(age)**2", "outside I()", "I(age**2)"), ("y ~ x ~ z", "one right side", "outcome ~")])
@@ -62,7 +64,7 @@ TERMS = " + ".join(f"x{i}" for i in range(22))
 @pytest.mark.parametrize(("right", "found"), [
     ("I(9**9**9)", "'9 ** 9 ** 9' is a power of a number"), ("I(9**9*x)", "'9 ** 9' is a power of a number"),
     ("I(0**(age - 93.4))", "is a power of a number"), ("I(0**abs(age - 93.4))", "contains 'abs'"),
-    ("abs(age)", "contains 'abs'"), ("I(x > 3)", "contains"), ("I(x // 2)", "contains 'FloorDiv'"),
+    ("abs(age)", "contains 'abs'"), ("I(x > 3)", "into a column"), ("I(x // 2)", "contains 'FloorDiv'"),
     ("I(x % 2)", "contains 'Mod'"), ("I(True * x)", "contains 'True'"), ("log(x, x)", "contains 'log(x, x)'"),
     ("log(x, out=x)", "contains"), ("I(x**y)", "an exponent that is not a written number"),
     ("I(x**4)", "from -3 to 3"), ("I(x**0)", "from -3 to 3"), ("I((x**2)**0.5)", "a power of a power"),

@@ -58,6 +58,13 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     "cluster='patient' for those clustered by a column",
     r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
     r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
+    r"\b(lm|glm|lmer|glmer|coxph|clm|polr)\s*\(": "write the formula inside alone, such as Surv(days, died) ~ age: the "
+    "setting family says the rest",
+    r"\bcbind\s*\(": "write one label: a row of the table for each trial, with 0 or 1",
+    **dict.fromkeys((r"\b(ifelse|cut|case_when)\s*\(", r"[<>]"),
+                    "write the condition into a column of the table, such as older with 0 and 1"),
+    r"\b(scale|center|standardize|zscore)\s*\(": "write the column alone, or I((age - 60) / 10): columns are centred "
+    "and scaled while they are fitted, and estimates are in the table's units",
     r"%in%": "write the product, such as ward:age",
     r"\b(ns|rcs|s)\s*\(": f"write a natural cubic spline with stated knots, such as {EXAMPLES['cr']}",
 }
