@@ -14,8 +14,10 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln, xlogy
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 from typing_extensions import override
 
 Labels: TypeAlias = Literal["any", "positive", "count", "classes"]
@@ -92,17 +94,17 @@ class Family(eqx.Module):
         """The log-likelihood of all rows, from the sums of their terms."""
         return float(terms.likelihood)
 
-    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
-        """The linear predictors whose mean label is ``mean``, from which the fit begins."""
+    def start(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[C] the linear predictors whose mean label is ``mean``, [C], from which the fit begins."""
         return mean
 
-    def start_extra(self, counts: Float[Array, " K"]) -> Float[Array, " E"]:
-        """The further parameters from which the fit begins.
+    def start_extra(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[E] the further parameters from which the fit begins.
 
         Args:
-            counts: rows of each class; empty without classes.
+            counts: [K] rows of each class; empty without classes.
         """
-        return jnp.zeros(len(self.extra))
+        return np.zeros(len(self.extra))
 
 
 class Gaussian(Family):
@@ -149,8 +151,8 @@ class Binomial(Family):
         return RowTerms(2 * loss, (y - p)**2 / (p * (1 - p)), -loss, jnp.zeros_like(y))
 
     @override
-    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
-        return jnp.log(mean) - jnp.log1p(-mean)
+    def start(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.log(mean) - np.log1p(-mean))
 
 
 class Multinomial(Family):
@@ -203,7 +205,7 @@ class Poisson(Family):
         return RowTerms(2 * (loss + xlogy(y, y) - y), (y - mean)**2 / mean, -loss - gammaln(y + 1), jnp.zeros_like(y))
 
     @override
-    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+    def start(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         return _log_mean(mean)
 
 
@@ -292,9 +294,9 @@ class Ordinal(Family):
         return RowTerms(2 * loss, 1 / p - 1, -loss, jnp.zeros_like(y))
 
     @override
-    def start_extra(self, counts: Float[Array, " K"]) -> Float[Array, " E"]:
-        below = jnp.cumsum(counts)[:-1] / jnp.sum(counts)
-        return jnp.log(below) - jnp.log1p(-below)
+    def start_extra(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        below = np.cumsum(counts)[:-1] / np.sum(counts)
+        return np.asarray(np.log(below) - np.log1p(-below))
 
 
 class GroupedHazards(Family):
@@ -339,9 +341,9 @@ class GroupedHazards(Family):
         return RowTerms(2 * loss, jnp.zeros_like(loss), -loss, jnp.zeros_like(loss))
 
     @override
-    def start_extra(self, counts: Float[Array, " K"]) -> Float[Array, " E"]:
+    def start_extra(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """The events over the rows and intervals; counts are of rows without and with an event."""
-        return jnp.full(self.intervals, jnp.log(counts[1] / counts.sum() / self.intervals))
+        return np.full(self.intervals, np.log(counts[1] / counts.sum() / self.intervals))
 
 
 class NegativeBinomial(Family):
@@ -381,7 +383,7 @@ class NegativeBinomial(Family):
         return RowTerms(deviance, (y - mean)**2 / (mean + alpha * mean**2), -loss - gammaln(y + 1), jnp.zeros_like(y))
 
     @override
-    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+    def start(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         return _log_mean(mean)
 
 
@@ -417,12 +419,12 @@ class Gamma(Family):
         return constant + shape * float(terms.likelihood) - float(terms.label)
 
     @override
-    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+    def start(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         return _log_mean(mean)
 
 
-def _log_mean(mean: Float[Array, " C"]) -> Float[Array, " C"]:
-    return jnp.log(jnp.where(mean > 0, mean, _NO_MEAN))
+def _log_mean(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log(np.where(mean > 0, mean, _NO_MEAN)))
 
 
 FAMILIES: Mapping[str, type[Family]] = {

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -197,16 +198,16 @@ class RowRegression(RegressionProblem):
     def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, weights: Any = None,
                  clusters: Any = None, power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
         self.family = family
-        self.sizes = jnp.asarray(sizes, jnp.int32)
-        self.first = jnp.cumsum(self.sizes) - self.sizes
+        sizes = np.asarray(sizes, np.int32)  # in NumPy, which compiles nothing
+        self.sizes, self.first = jnp.asarray(sizes), jnp.asarray(np.cumsum(sizes, dtype=np.int32) - sizes)
         self.block, self.power = block, power
-        self.x, self.y = padded(x, block), jnp.pad(jnp.asarray(y, float), (0, block), mode="edge")
+        self.x, self.y = padded(x, block), jnp.asarray(np.pad(np.asarray(y, float), (0, block), mode="edge"))
         self.offsets = padded(np.zeros(len(y)) if offsets is None else offsets, block)
         self.weights = padded(np.ones(len(y)) if weights is None else weights, block)
         numbers, self.most = numbered_clusters(clusters, sizes)
-        self.clusters = None if numbers is None else jnp.pad(jnp.asarray(numbers), (0, block))
+        self.clusters = None if numbers is None else jnp.asarray(np.pad(numbers, (0, block)))
         parameters = family.predictors * self.x.shape[1] + len(family.extra)
-        self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
+        self.start, self.l2 = (jnp.asarray(np.broadcast_to(np.asarray(v, float), (parameters,))) for v in (start, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @override
@@ -333,6 +334,46 @@ class _Block(NamedTuple):
         column = (slice(None),) + (None,) * (values.ndim - 1)
         return jnp.where(self.mask[column], values, 0) * self.weight[column]
 
+    def gradient(self, family: Family, slopes: Float[Array, "B C"]) -> Float[Array, " P"]:
+        """The sum over rows of the slopes times the features, and 1 for further parameters."""
+        slopes, c = self.weighted(slopes), family.predictors
+        return jnp.concatenate([(slopes[:, :c].T @ self.x).ravel(), slopes[:, c:].sum(0)])
+
+    def outer(self, family: Family, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
+        """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
+        weights, c, x = self.weighted(weights), family.predictors, self.x
+        blocks = [[*((x * weights[:, i, j, None]).T @ x for j in range(c)), x.T @ weights[:, i, c:]] for i in range(c)]
+        return jnp.block([*blocks, [*(weights[:, c:, j].T @ x for j in range(c)), weights[:, c:, c:].sum(0)]])
+
+
+# A function that is compiled by itself is traced once, wherever a program computes sums of blocks: in the rounds, for
+# the shapes of their results, in the sums of a fit, and in the sites' own fits. Tracing takes most of a fit's time.
+
+@jax.jit
+def _value_of_block(family: Family, b: _Block) -> Float[Array, ""]:
+    return b.weighted(jax.vmap(family.loss)(b.z, b.y)).sum()
+
+
+@jax.jit
+def _second_order_of_block(family: Family, b: _Block) -> SecondOrder:
+    value, slopes = jax.vmap(jax.value_and_grad(family.loss))(b.z, b.y)
+    curvatures = jax.vmap(jax.hessian(family.loss))(b.z, b.y)
+    return SecondOrder(b.weighted(value).sum(), b.gradient(family, slopes), b.outer(family, curvatures))
+
+
+@partial(jax.jit, static_argnums=0)
+def _fit_sums_of_block(power: int, family: Family, weights: ScoreWeights | None, b: _Block) -> FitSums:
+    slopes, information = jax.vmap(jax.grad(family.loss))(b.z, b.y), jax.vmap(family.information)(b.z, b.y)
+    squares = slopes[:, :, None] * slopes[:, None, :] * (b.weight**(power - 1))[:, None, None]
+    if weights is not None:
+        squares = _weighted(squares, b.x, information, weights)
+    same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
+    information, hessian, scores, gram = (b.outer(family, of_rows) for of_rows in (
+        information, jax.vmap(jax.hessian(family.loss))(b.z, b.y), squares, same))
+    terms = RowTerms(*(b.weighted(term).sum() for term in jax.vmap(family.terms)(b.z, b.y)))
+    return FitSums(b.gradient(family, slopes), information, hessian, scores, jnp.zeros_like(scores), gram, terms,
+                   b.weighted(jnp.ones_like(b.y)).sum(), jnp.zeros_like(b.y[0]))
+
 
 class RowsOracle(RegressionOracle):
     """One party's mean loss over its rows; the attributes are those of ``RowRegression``."""
@@ -350,34 +391,17 @@ class RowsOracle(RegressionOracle):
 
     @override
     def mean_value(self, w: Vector) -> Float[Array, ""]:
-        value: Array = self._mean(w, lambda b: b.weighted(jax.vmap(self.family.loss)(b.z, b.y)).sum())
+        value: Array = self._mean(w, partial(_value_of_block, self.family))
         return value
 
     @override
     def mean_second_order(self, w: Vector) -> SecondOrder:
-        def of_block(b: _Block) -> SecondOrder:
-            value, slopes = jax.vmap(jax.value_and_grad(self.family.loss))(b.z, b.y)
-            curvatures = jax.vmap(jax.hessian(self.family.loss))(b.z, b.y)
-            return SecondOrder(b.weighted(value).sum(), self._gradient(b, slopes), self._outer(b, curvatures))
-        mean: SecondOrder = self._mean(w, of_block)
+        mean: SecondOrder = self._mean(w, partial(_second_order_of_block, self.family))
         return mean
 
     @override
     def fit_sums(self, w: Vector, weights: ScoreWeights | None = None) -> FitSums:
-        def of_block(b: _Block) -> FitSums:
-            slopes = jax.vmap(jax.grad(self.family.loss))(b.z, b.y)
-            squares = slopes[:, :, None] * slopes[:, None, :] * (b.weight**(self.power - 1))[:, None, None]
-            if weights is not None:
-                squares = _weighted(squares, b.x, jax.vmap(self.family.information)(b.z, b.y), weights)
-            same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
-            terms = jax.vmap(self.family.terms)(b.z, b.y)
-            information, hessian, scores, gram = (self._outer(b, weights) for weights in (
-                jax.vmap(self.family.information)(b.z, b.y), jax.vmap(jax.hessian(self.family.loss))(b.z, b.y), squares,
-                same))
-            return FitSums(self._gradient(b, slopes), information, hessian, scores, jnp.zeros_like(scores), gram,
-                           RowTerms(*(b.weighted(term).sum() for term in terms)),
-                           b.weighted(jnp.ones_like(b.y)).sum(), jnp.zeros_like(b.y[0]))
-        means: FitSums = self._mean(w, of_block)
+        means: FitSums = self._mean(w, partial(_fit_sums_of_block, self.power, self.family, weights))
         if self.clusters is None:
             return means._replace(clusters=self.samples * jnp.outer(means.gradient, means.gradient),
                                   groups=means.groups + 1 / self.samples)
@@ -387,7 +411,7 @@ class RowsOracle(RegressionOracle):
     @override
     def firth_gradient(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " P"]:
         def of_block(b: _Block) -> Float[Array, " P"]:
-            return self._gradient(b, _firth_slopes(self.family, b.x, b.z, b.y, inverse)[:, None])
+            return b.gradient(self.family, _firth_slopes(self.family, b.x, b.z, b.y, inverse)[:, None])
 
         gradient: Array = self._mean(w, of_block)
         return gradient
@@ -430,15 +454,3 @@ class RowsOracle(RegressionOracle):
         extra = jnp.broadcast_to(w[count:], (self.block, w.size - count))
         mask = i * self.block + jnp.arange(self.block) < self.samples
         return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask, weight, cluster)
-
-    def _gradient(self, b: _Block, slopes: Float[Array, "B C"]) -> Float[Array, " P"]:
-        slopes = b.weighted(slopes)
-        c = self.family.predictors
-        return jnp.concatenate([(slopes[:, :c].T @ b.x).ravel(), slopes[:, c:].sum(0)])
-
-    def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
-        """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
-        weights, c = b.weighted(weights), self.family.predictors
-        blocks = [[*((b.x * weights[:, i, j, None]).T @ b.x for j in range(c)), b.x.T @ weights[:, i, c:]]
-                  for i in range(c)]
-        return jnp.block([*blocks, [*(weights[:, c:, j].T @ b.x for j in range(c)), weights[:, c:, c:].sum(0)]])

@@ -53,7 +53,7 @@ class SiteIntercepts(RegressionProblem):
                                   weights=weights, clusters=clusters, power=power, block=block)
         parameters = family.predictors * x.shape[1] + len(family.extra)
         self.sizes = self.rows.sizes
-        self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
+        self.start, self.l2 = (jnp.asarray(np.broadcast_to(np.asarray(v, float), (parameters,))) for v in (start, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @override

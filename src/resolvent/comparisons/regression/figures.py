@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resolvent.comparisons.regression.laws import quantile
 from resolvent.simulator.record.plots import COLOURS, new_figure
 
 if TYPE_CHECKING:
@@ -40,14 +41,12 @@ def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[Any, Any]", para
     Args:
         line: I2, Q and p of the parameter.
     """
-    from scipy import stats
-
     j = fit.names.index(parameter)
     common = fit.table.loc[parameter]
     is_ratio = fit.effect is not None and parameter not in fit.model.extra
     b = np.append(sites.estimates[:, j], common["estimate"])
     error = np.append(sites.errors[:, j], common["standard error"])
-    half = stats.norm.ppf((1 + fit.level) / 2) * error
+    half = quantile(fit.level, None) * error
     figure, axes = new_figure(5.6, 1.1 + _ROW * len(b))
     shown = np.exp if is_ratio else np.asarray
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -19,6 +19,7 @@ from resolvent.comparisons.regression.identification import (
     rows_left_out,
 )
 from resolvent.comparisons.regression.imputation import Imputations, pooled_freedom
+from resolvent.comparisons.regression.laws import quantile, two_sided
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, check_errors_of_weights
@@ -281,15 +282,13 @@ class Fit:
         column of their own, beside the share of the variance that is between them.
         """
         import pandas as pd
-        from scipy import stats
 
         error = np.sqrt(np.diag(self.covariance))
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
         error = np.where(self.identification.is_identified, error, np.nan)
         freedom = self.freedom_of(np.eye(len(self.names)))
         has_t = freedom is not None
-        law = stats.norm() if freedom is None else stats.t(freedom)
-        half = law.ppf((1 + self.level) / 2) * error
+        half = quantile(self.level, freedom) * error
         low, high = estimates - half, estimates + half
         if self.likelihoods is not None and self.errors == "model":
             for name, ends in zip(self.profile, self.likelihoods.ends, strict=True):
@@ -297,7 +296,7 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = estimates / error
         columns = {"estimate": estimates, "standard error": error, "t" if has_t else "z": statistic,
-                   "p": 2 * law.sf(np.abs(statistic)), "low": low, "high": high}
+                   "p": two_sided(statistic, freedom), "low": low, "high": high}
         if self.imputed is not None:
             with np.errstate(invalid="ignore"):
                 between = 1 - np.diag(self.imputed.within) / np.diag(self.covariance)

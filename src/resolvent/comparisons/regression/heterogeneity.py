@@ -10,6 +10,7 @@ from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
 from resolvent.comparisons.regression.figures import differences_figure, forest_figure
 from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
+from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
 from resolvent.comparisons.regression.wording import probability
 from resolvent.errors import InputError, alternatives, quote
@@ -45,22 +46,20 @@ class Heterogeneity:
         Twice the difference of the log-likelihoods is chi-squared with (sum of the sites' ranks) - P degrees of
         freedom. Families with a dispersion have the F test of the deviances, which for normal labels is that of Chow.
         """
-        from scipy import stats
-
         family, sums = self.fit.model.family, self.fit.sums.terms
         freedom = int(self.sites.ranks.sum()) - self.fit.identification.rank
         if freedom <= 0 or self.fit.model.weights == "sampling":  # such weights have no likelihood
             return {"statistic": np.nan, "degrees of freedom": 0, "p": np.nan}
         if family is None or not family.has_dispersion:
             statistic = 2 * (self.sites.likelihood - float(sums.likelihood))
-            p = float(stats.chi2.sf(statistic, freedom))
+            p = beyond(statistic, freedom)
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
         residual = round(self.fit.observations) - int(self.sites.ranks.sum()) - self.fit.model.kept
         if residual <= 0 or self.sites.pearson <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
         statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / residual)
         return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": residual,
-                "p": float(stats.f.sf(statistic, freedom, residual))}
+                "p": beyond(statistic, freedom, residual)}
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -70,7 +69,6 @@ class Heterogeneity:
         is the moment estimate of DerSimonian and Laird.
         """
         import pandas as pd
-        from scipy import stats
 
         rows = []
         for b, error in zip(self.sites.estimates.T, self.sites.errors.T, strict=True):
@@ -82,7 +80,7 @@ class Heterogeneity:
                 continue
             q = float(np.sum(weight * (b - np.sum(weight * b) / weight.sum())**2))
             spread = (q - (k - 1)) / (weight.sum() - np.sum(weight**2) / weight.sum())
-            rows.append((k, q, float(stats.chi2.sf(q, k - 1)), max(0.0, 1 - (k - 1) / q) if q > 0 else 0.0,
+            rows.append((k, q, beyond(q, k - 1), max(0.0, 1 - (k - 1) / q) if q > 0 else 0.0,
                          float(np.sqrt(max(spread, 0.0)))))
         return pd.DataFrame(rows, columns=["sites", "Q", "p", "I2", "tau"],
                             index=pd.Index(self.fit.names, name="parameter"))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.formula import columns_of_terms, parse_formula
 from resolvent.comparisons.regression.imputation import joint_test
+from resolvent.comparisons.regression.laws import beyond, quantile
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import InputError, quote
 
@@ -62,8 +63,6 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
     Raises:
         InputError: a name is not known, a coefficient has no estimate, or the hypotheses depend on each other.
     """
-    from scipy import stats
-
     text = ", ".join(hypotheses)
     matrix, values = constraints_of(text, fit.model)
     involved = check_known(fit, text, matrix)
@@ -83,12 +82,11 @@ def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
     if fit.imputed is not None and q > 1:
         covariance, rest = joint_test(matrix @ fit.imputed.within @ matrix.T, covariance, fit.imputed.count)
     statistic = float(difference @ np.linalg.solve(covariance, difference))
-    p = stats.chi2.sf(statistic, q) if rest is None else stats.f.sf(statistic / q, q, rest)
-    law = stats.norm() if rest is None else stats.t(rest)
+    statistic = statistic if rest is None else statistic / q
     estimate, error = (float(difference[0] + values[0]), float(scale[0])) if q == 1 else (np.nan, np.nan)
-    half = float(law.ppf((1 + fit.level) / 2)) * error
-    return HypothesisTest(text, statistic if rest is None else statistic / q, q, rest, float(p), estimate, error,
-                          estimate - half, estimate + half)
+    half = float(quantile(fit.level, rest)) * error
+    return HypothesisTest(text, statistic, q, rest, beyond(statistic, q, rest), estimate, error, estimate - half,
+                          estimate + half)
 
 
 def check_known(fit: Fit, text: str, matrix: NDArray[np.float64]) -> NDArray[np.bool_]:

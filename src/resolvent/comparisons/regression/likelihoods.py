@@ -14,6 +14,7 @@ from resolvent.comparisons.regression.hypotheses import (
     constraints_of,
     coordinates_of,
 )
+from resolvent.comparisons.regression.laws import beyond, quantile
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import InputError, quote
 from resolvent.regression.constrained import ConstrainedFits, ConstrainedState, Constraints
@@ -56,25 +57,20 @@ def _rise_of(fit: Fit) -> float:
 
     q is the quantile of the normal distribution, or of t where the table has t statistics.
     """
-    from scipy import stats
-
-    freedom = fit.degrees_of_freedom_of_tests
-    law = stats.norm() if freedom is None else stats.t(freedom)
-    return float(fit.dispersion * law.ppf((1 + fit.level) / 2)**2 / (2 * fit.count))
+    reach = float(quantile(fit.level, fit.degrees_of_freedom_of_tests))
+    return fit.dispersion * reach**2 / (2 * fit.count)
 
 
 def ratio_test(fit: Fit, hypothesis: str, rise: float) -> HypothesisTest:
     """The likelihood-ratio test from the rise of the mean loss; with a dispersion the F test of the deviances."""
-    from scipy import stats
-
     matrix, _ = constraints_of(hypothesis, fit.model)
     check_known(fit, hypothesis, matrix)
     if np.isnan(rise):
         raise InputError(f"{quote(hypothesis)}: the fit under it has not converged")
     q, rest, statistic = len(matrix), fit.degrees_of_freedom_of_tests, 2 * fit.count * rise / fit.dispersion
-    p = stats.chi2.sf(statistic, q) if rest is None else stats.f.sf(statistic / q, q, rest)
-    return HypothesisTest(hypothesis, statistic if rest is None else statistic / q, q, rest, float(p), np.nan, np.nan,
-                          np.nan, np.nan, "Likelihood-ratio")
+    statistic = statistic if rest is None else statistic / q
+    return HypothesisTest(hypothesis, statistic, q, rest, beyond(statistic, q, rest), np.nan, np.nan, np.nan, np.nan,
+                          "Likelihood-ratio")
 
 
 def check(fit: Fit, profile: tuple[str, ...] = ()) -> None:

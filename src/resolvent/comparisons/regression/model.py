@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,10 +133,10 @@ class RegressionModel:
             if family.predictors > 1:
                 predictors = np.log(np.array(self.counts[1:]) / self.counts[0])
             else:
-                predictors = np.asarray(family.start(jnp.array([self.mean])))
+                predictors = family.start(np.array([self.mean]))
             start[first:d * family.predictors:d] = predictors - self.offset
         if self.extra and family is not None:
-            start[-len(self.extra):] = np.asarray(family.start_extra(jnp.array(self.counts, float)))
+            start[-len(self.extra):] = family.start_extra(np.array(self.counts, float))
         return start
 
     @property

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.imputation import pooled_freedom
 from resolvent.comparisons.regression.label_numbers import offsets_of
+from resolvent.comparisons.regression.laws import quantile
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
 from resolvent.data.files.plain_values import read_plain
@@ -195,16 +196,11 @@ class Predictor:
             variances: [P, P] a covariance -> [n, C] the variances of the C predictors of each row; of imputations, the
                 predictor with the fewest degrees of freedom counts.
         """
-        from scipy import stats
-
-        if self.freedom is None:
-            law = stats.norm()
-        elif self.within is None:
-            law = stats.t(self.freedom)
-        else:
-            law = stats.t(pooled_freedom(variances(self.covariance), variances(self.within), self.imputations,
-                                         self.freedom).min(axis=1, keepdims=True))
-        return np.atleast_2d(law.ppf((1 + self.level) / 2))
+        freedom: Any = self.freedom
+        if self.within is not None and freedom is not None:
+            freedom = pooled_freedom(variances(self.covariance), variances(self.within), self.imputations,
+                                     freedom).min(axis=1, keepdims=True)
+        return np.atleast_2d(quantile(self.level, freedom))
 
     def _encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """The columns and offsets of the complete rows, and which rows these are."""

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
+from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import DivergedError, InputError
@@ -37,8 +38,6 @@ def check_random_intercept(model: RegressionModel) -> None:
 
 def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
     """Fit the regression again with a random intercept for each site, by sums."""
-    from scipy import stats
-
     rows, model = rows_of(fit), fit.model
     check_random_intercept(model)
     assert model.family is not None
@@ -63,9 +62,9 @@ def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
     if tau <= _SMALL:
         information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
     covariance = np.linalg.inv(information)
-    statistic = max(2 * (likelihood + constant - fit.log_likelihood), 0.0)
+    statistic = 2 * (likelihood + constant - fit.log_likelihood)
     return RandomInterceptFit(names, w[:len(names)], np.sqrt(np.diag(covariance))[:len(names)], tau,
-                              likelihood + constant, float(stats.chi2.sf(statistic, 1)) / 2, int(search.evaluations))
+                              likelihood + constant, beyond(statistic, 1) / 2, int(search.evaluations))
 
 
 @jax.jit

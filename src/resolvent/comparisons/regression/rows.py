@@ -136,8 +136,8 @@ def read_tables(data: "pd.DataFrame | str | Path", settings: RegressionSettings,
     check_named(frame, party, "party")
     for name in {*cells.text, *cells.codes} - {ALL_COLUMNS}:
         check_named(frame, name, "text or missing")
-    used, all_owners = used_cells(frame, formula, settings, [party], cells), read_owners(
-        read_cells(frame, [party], cells), party)
+    used = used_cells(frame, formula, settings, [party], cells)
+    all_owners = read_owners(read_cells(frame, [party], cells), party)
     if settings.imputations is not None and formula.degrees:
         raise InputError("poly() has other columns in each completed table, since they are orthogonal over its rows: "
                          "write powers, such as I(age**2), or leave imputations out")
