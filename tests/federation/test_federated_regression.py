@@ -464,6 +464,8 @@ def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "heterogeneity": True}, privacy=secure)
     with pytest.raises(InputError, match=r"regression\.imputations: 20 completed tables .* count 20 times"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "imputations": 20})
+    with pytest.raises(InputError, match=r"regression\.site=random: its rounds have the third .* set site=fixed"):
+        Hospitals(tmp_path, table(), {"formula": "ill ~ age", "site": "random"})
     with pytest.raises(InputError, match=r"regression\.profile: it needs further rounds"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "profile": ["age"]})
     with pytest.raises(InputError, match="have no noise"):

@@ -9,7 +9,7 @@ import numpy as np
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
 from resolvent.comparisons.regression.figures import differences_figure, forest_figure
-from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
+from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
 from resolvent.comparisons.regression.wording import probability
@@ -120,16 +120,6 @@ class Heterogeneity:
     def differences(self) -> Differences:
         """Which coefficients differ where: Fed+ with the L1 norm around a common vector."""
         return sparse_differences(self.fit)
-
-    def random_intercept(self) -> RandomInterceptFit:
-        """The same regression with a random intercept for each site, by Laplace's approximation.
-
-        Raises:
-            InputError: the family has none.
-        """
-        from resolvent.comparisons.regression.random_intercepts import fit_random_intercept  # imports the simulator
-
-        return fit_random_intercept(self.fit)
 
     def forest(self, parameter: str) -> "Figure":
         """A forest plot: the sites' own estimates of a parameter with their intervals, and the common one.

@@ -37,11 +37,15 @@ class FederatedRegression(TablePlan):
                              "max_leverage limits. Leave imputations out, and complete cases are fitted; or fill the "
                              "missing values once in each site's table")
         further = {"likelihood_tests": self.settings.likelihood_tests, "profile": self.settings.profile,
-                   "firth": self.settings.firth, "site=random": self.settings.site == "random"}
+                   "firth": self.settings.firth}
         if asked := [name for name, value in further.items() if value]:
             raise InputError(f"regression.{asked[0]}: it needs further rounds, which a federation does not make: leave "
-                             "it out; tests are Wald's there (tests), with l2 all estimates are finite, and site=fixed "
-                             "fits an intercept of its own for each site")
+                             "it out; tests are Wald's there (tests), and with l2 all estimates are finite")
+        if self.settings.site == "random":
+            raise InputError("regression.site=random: its rounds have the third and fourth derivatives of the rows' "
+                             "losses beside the second, three times the columns of a round that a site's max_leverage "
+                             "limits: set site=fixed, an intercept for each site that stays there, or fit site=random "
+                             "where all rows are in one table")
 
     @property
     @override
