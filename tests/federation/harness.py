@@ -15,11 +15,12 @@ from resolvent.federation.engines.nvflare.lead import JobState
 from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.job import FederationJob, signed_size
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.wire import Message, decode, encode
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.journal import Journal
@@ -83,6 +84,12 @@ def signed(job):
     return replace(job, signature={"signature": job.signed_content.decode()})
 
 
+def signed_sizes(plan, rows):
+    """Site -> its number of training rows with the signature of the site, as the server sends them."""
+    return {site: {"rows": count, "signature": identity.sign(signed_size(plan, site, count))}
+            for (site, count), identity in zip(rows.items(), local_identities(rows).values(), strict=True)}
+
+
 def lead_note(**facts):
     """The kit of a lead, without files."""
     return SimpleNamespace(**{"name": "lead", "sign": lambda content: {"signature": content.decode()}} | facts)
@@ -110,7 +117,8 @@ class Consortium:
                 "test": 0.3, "limits": NO_LIMITS if policy is REHEARSAL else LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy)
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy,
+                    identity=local_identities([*self.files])[name])
 
     def job(self, **changes):
         return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})

@@ -58,7 +58,7 @@ class Hospitals:
     def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, **changes):
         """Run the plan; ``change`` is what a server does to its messages."""
         job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
-        identities = local_identities(SITES) if self.plan.privacy else dict.fromkeys(SITES)
+        identities = local_identities(SITES)
         sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy,
                             identity=identities[name]) for name in SITES}
 

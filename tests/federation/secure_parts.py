@@ -5,14 +5,13 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from federation.harness import EXPERIMENT, SITES, Consortium, lead_of
+from federation.harness import EXPERIMENT
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import Sent, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.site import Site
 
 RUN = "run/0/digest of the plan"
 NAMES = ("Aarhus", "Basel", "Cork", "Delft", "Evora")
@@ -84,14 +83,6 @@ def secure_sum(sites, position, vectors, *, asked=None, message="w0", silent=(()
 SECURE = EXPERIMENT.replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: [east, west]}") + """
 privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}
 """
-
-
-class Certified(Consortium):
-    """A consortium whose sites have certificates."""
-
-    def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, policy=self.policy,
-                    identity=local_identities(SITES)[name])
 
 
 def same(a, b):

@@ -9,7 +9,6 @@ import pytest
 
 from federation import hospitals as hospitals_module
 from federation.hospitals import Hospitals, table
-from federation.secure_parts import Certified
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.names import VERSIONS
@@ -105,7 +104,7 @@ def test_steps_in_secure_sums_give_no_row(tmp_path, monkeypatch):
     for name, rule in {"without": lambda *arguments: None, "with": site_run.check_curvatures}.items():
         monkeypatch.setattr(site_run, "check_curvatures", rule)
         (tmp_path / name).mkdir()
-        consortium, kept = Certified(tmp_path / name, text=EXPERIMENT), []
+        consortium, kept = Consortium(tmp_path / name, text=EXPERIMENT), []
         for site, frame in frames.items():
             file = consortium.files[site]
             frame.to_csv(file.table, index=False)

@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 
 import nightly
-from federation.harness import EXPERIMENT, SOLVER, answer_of, request_bytes
+from federation.harness import EXPERIMENT, SOLVER, answer_of, request_bytes, signed_sizes
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.names import library_version
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table_versions import TableVersions
 from resolvent.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
@@ -71,17 +72,18 @@ class Target:
         frame.to_csv(self.path, index=False)
 
     def ask(self, data, **request):
-        """The answer to a request of a new run, by a process that has just been started."""
+        """The answer to a request of a new run, by a process that has just been started; without its signature."""
         site, answer = self._describe(data, **request)
         site.close()
-        return answer
+        return {name: value for name, value in answer.items() if name != "size"}
 
     def _describe(self, data, party=0, seed=0, solver=MINIBATCHES, sites=("aachen", "berlin", "celle"),
                   model="logistic", more=""):
         self.runs += 1
         text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
         site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits),
-                    verify=lambda content, signature: "lead")
+                    verify=lambda content, signature: "lead",
+                identity=local_identities(("aachen", "berlin", "celle"))["aachen"])
         return site, answer_of(site.handle(request_bytes(
             "describe", run=f"run-{self.runs}", party=party, version=library_version(), sites=list(sites),
             experiment=experiment_from_text(f"{text}seed: {seed}\n{more}", "x").text)))
@@ -92,7 +94,8 @@ class Target:
         assert "table" in described, described
         answer = answer_of(site.handle(request_bytes(
             "prepare", run=f"run-{self.runs}", plan=site._plan, encoding=_encoding(["east", "west"]), decide_by=None,
-            weights=weights)))
+            weights=weights, sizes=signed_sizes(site._plan, {
+                "aachen": described["table"]["rows"]["train"], "berlin": 50, "celle": 60}))))
         site.close()
         return answer
 
@@ -224,14 +227,16 @@ def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
     ward[:2] = "ICU"
     target.write(target.frame.assign(ward=ward))
     text = experiment_from_text(EXPERIMENT, "x").text
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)), verify=lambda content, signature: "lead")
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path), limits=Limits(min_sites=2)),
+                verify=lambda content, signature: "lead", identity=local_identities(("aachen", "berlin"))["aachen"])
     answers = []
     for run, levels in {"a": ["east", "west"], "b": ["ICU", "east", "west"], "c": ["Mars", "east", "west"]}.items():
-        site.handle(request_bytes("describe", run=run, party=0, experiment=text, version=library_version(),
-                                  sites=["aachen", "berlin", "celle"]))
-        answers.append(answer_of(site.handle(request_bytes("prepare", run=run, plan=plan_digest(run, text, None, None),
-                                                            encoding=_encoding(levels),
-                                                            decide_by=None, weights=None))))
+        described = answer_of(site.handle(request_bytes("describe", run=run, party=0, experiment=text,
+                                                        version=library_version(), sites=["aachen", "berlin"])))
+        plan = plan_digest(run, text, None, None)
+        sizes = signed_sizes(plan, {"aachen": described["table"]["rows"]["train"], "berlin": 50})
+        answers.append(answer_of(site.handle(request_bytes(
+            "prepare", run=run, plan=plan, encoding=_encoding(levels), decide_by=None, weights=None, sizes=sizes))))
     site.close()
     assert answers[0] == answers[1] == answers[2] == {"score": "accuracy"}
 

@@ -15,6 +15,7 @@ from resolvent.federation.protocol.limits import check_parts, read_refusal
 from resolvent.federation.protocol.names import library_version
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL, VARIABLE, policy_of_process
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.site import Site
 
@@ -41,7 +42,8 @@ def test_a_plan_without_a_signature_is_refused(policy, tmp_path):
         raise InputError("the plan has no signature")
 
     consortium = Consortium(tmp_path, policy=policy)
-    site = Site("aachen", tmp_path / "aachen", consortium.files["aachen"], verify=verify, policy=policy)
+    site = Site("aachen", tmp_path / "aachen", consortium.files["aachen"], verify=verify, policy=policy,
+                identity=local_identities(["aachen"])["aachen"])
     job = consortium.job()
     answer = answer_of(site.handle(request_bytes("describe", run=job.run, experiment=job.experiment, party=0,
                                                  sites=[*job.sites], version=library_version())))

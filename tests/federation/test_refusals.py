@@ -13,7 +13,17 @@ import pytest
 
 import nightly
 import resolvent
-from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, limits, pooled_table, request_bytes, signed
+from federation.harness import (
+    EXPERIMENT,
+    SITES,
+    Consortium,
+    answer_of,
+    limits,
+    pooled_table,
+    request_bytes,
+    signed,
+    signed_sizes,
+)
 from resolvent.comparisons.runs.record import read_record
 from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
@@ -28,6 +38,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoin
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.transport import TransportError
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import Site
@@ -168,8 +179,9 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     table = tmp_path / "patients.csv"
     table.write_bytes(content if isinstance(content, bytes) else content.encode())
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_rows=1)),
-                verify=lambda content, signature: "lead")
+                verify=lambda content, signature: "lead", identity=local_identities(SITES)["aachen"])
     transport, refused, plan = Wiretap({"aachen": site.handle}), [], [None]
+    rows = dict.fromkeys(SITES, 40)
 
     def ask(kind, **content):
         request = request_bytes(kind, run="mine", plan=plan[-1], **content)
@@ -177,6 +189,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
             warnings.simplefilter("ignore")  # pandas and the library warn at the site
             transport.broadcast({"aachen": request}, deadline=None, quorum=1, grace=0.0)
         answer = answer_of(transport.left[-1])
+        rows["aachen"] = answer.get("table", {"rows": rows})["rows"].get("train", rows["aachen"])
         refused.append(answer.get("refused"))
 
     # At night all settings; a commit has the first two, and one of the others in turn.
@@ -189,7 +202,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
         if refused[-1] is None:
             encodings = _encodings(settings.split(",")[0].removeprefix("label: "))
             for encoding in encodings if settings == SETTINGS[0] else encodings[1:]:
-                ask("prepare", encoding=encoding, decide_by=None, weights=None)
+                ask("prepare", encoding=encoding, decide_by=None, weights=None, sizes=signed_sizes(plan[-1], rows))
             ask("finish")
     site.close()
     assert any(refused)
@@ -243,7 +256,7 @@ def test_the_log_of_a_site_names_the_line_of_its_file_also_in_a_regression(tmp_p
     table.write_text("age,ill\n" + "".join(f"{40 + i},{i % 2}\n" for i in range(20)) + "unknown,0\n")
     (tmp_path / "mine.yaml").write_text("data: {party: site}\nregression: {formula: ill ~ age}\n")
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)),
-                verify=lambda content, signature: "lead")
+                verify=lambda content, signature: "lead", identity=local_identities(SITES)["aachen"])
     reply = answer_of(site.handle(request_bytes(
         "describe", run="mine", experiment=plan_of_file(str(tmp_path / "mine.yaml")).text, party=0, sites=[*SITES],
         version=library_version())))
@@ -271,7 +284,7 @@ def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
     (tmp_path / "mine.yaml").write_text(EXPERIMENT)
     text = experiment_of_file(str(tmp_path / "mine.yaml")).text
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)),
-                verify=lambda content, signature: "lead")
+                verify=lambda content, signature: "lead", identity=local_identities(SITES)["aachen"])
     reply = answer_of(site.handle(request_bytes("describe", run="mine", experiment=text, party=0, sites=[*SITES],
                                                  version=library_version())))
     assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}

@@ -17,7 +17,6 @@ import pytest
 
 import resolvent as rv
 from federation.harness import SITES, Consortium
-from federation.secure_parts import Certified
 from resolvent.comparisons.judgement.advice import SiteEvidence
 from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteFacts, SiteJudgement
 from resolvent.federation.engines.in_process import InProcess
@@ -44,9 +43,9 @@ CLINIC = Limits(min_sites=2)
 SUMS = "privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}\n"
 
 
-def federation(folder, rounds, kind=Consortium, more="", **changes):
+def federation(folder, rounds, more="", **changes):
     """Two sites of 200 rows, whose labels nothing predicts."""
-    consortium, rng = kind(folder, text=f"{PLAIN}rounds: {rounds}\n{more}"), np.random.default_rng(5)
+    consortium, rng = Consortium(folder, text=f"{PLAIN}rounds: {rounds}\n{more}"), np.random.default_rng(5)
     for name, file in consortium.files.items():
         frame = pd.DataFrame({"age": rng.normal(55, 14, ROWS).round(2), "ill": rng.choice(["no", "yes"], ROWS)})
         frame.to_csv(file.table, index=False)
@@ -126,15 +125,15 @@ def recovered(consortium, accuracies, sites):
     return found - wrong
 
 
-@pytest.mark.parametrize("kind", [pytest.param(Consortium, id="plain"), pytest.param(
-    Certified, marks=pytest.mark.when_changed, id="secure")])
-def test_half_spaces_give_no_rows(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize("privacy", [pytest.param("", id="plain"), pytest.param(
+    SUMS, marks=pytest.mark.when_changed, id="secure")])
+def test_half_spaces_give_no_rows(privacy, tmp_path, monkeypatch):
     """Exact scores of 20 half-spaces give rows, rounded ones none; the sites store no model but the one scored last."""
     monkeypatch.setattr(table_versions, "stored_secret", lambda path, length: bytes(length))  # the same test rows
-    found, is_summed = {}, kind is Certified
+    found, is_summed = {}, bool(privacy)
     for name, changes in {"exact": {"min_cell": 1}, "rounded": {}}.items():
         (tmp_path / name).mkdir()
-        consortium = federation(tmp_path / name, ROUNDS, kind, SUMS if is_summed else "", max_scores=None, **changes)
+        consortium = federation(tmp_path / name, ROUNDS, privacy, max_scores=None, **changes)
         outcome, accuracies = attack(consortium, ROUNDS)
         assert (outcome["status"], len(accuracies)) == ("stopped", ROUNDS)
         assert "berlin has not stored its models of FedAvg: refused (not in the plan)" in outcome["message"]
@@ -186,24 +185,23 @@ def test_one_model_has_one_answer_under_every_name_and_beside_every_other_method
 
 
 @pytest.mark.when_changed
-@pytest.mark.parametrize(("kind", "allowed"), [(Consortium, 13), (Certified, 26)], ids=["plain", "secure"])
-def test_a_plan_with_as_many_evaluations_as_could_be_solved_is_refused(kind, allowed, tmp_path):
+@pytest.mark.parametrize(("privacy", "allowed"), [("", 13), (SUMS, 26)], ids=["plain", "secure"])
+def test_a_plan_with_as_many_evaluations_as_could_be_solved_is_refused(privacy, allowed, tmp_path):
     """40 validation rows allow 13 scores, and 26 of two sites in secure sums; all plans count together."""
-    more = SUMS if kind is Certified else ""
-    outcome = federation(tmp_path, allowed + 1, kind, more).serve()
+    outcome = federation(tmp_path, allowed + 1, privacy).serve()
     assert outcome["status"] == "refused"
     assert "berlin: refused (limits): the site allows 0.333" in outcome["message"]
-    consortium = federation(tmp_path, 2, kind, more)
+    consortium = federation(tmp_path, 2, privacy)
     assert consortium.serve(consortium.job(run="second")) == {"status": "complete"}
     journal = Journal(tmp_path / "berlin" / JOURNAL)
     journal.rows = journal.latest("scores")["rows"]
     assert journal.usage().scores == 2
-    if kind is Certified:  # the mean of two sites, each with steps of five of 60 test rows
+    if privacy:  # the mean of two sites, each with steps of five of 60 test rows
         metrics = consortium.metrics()
         means = metrics["value"][(metrics["metric"] == "mean_accuracy") & (metrics["split"] == "test")].to_numpy()
         assert len(means) == 2
         np.testing.assert_allclose(means * 24, np.round(means * 24), atol=1e-4)
-    consortium = federation(tmp_path, allowed - 1, kind, more)
+    consortium = federation(tmp_path, allowed - 1, privacy)
     outcome = consortium.serve(consortium.job(run="third"))
     assert outcome["status"] == "refused"
 

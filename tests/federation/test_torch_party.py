@@ -12,6 +12,7 @@ from resolvent.federation.protocol.experiment import experiment_from_text, exper
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.policy import REHEARSAL
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.watch import Watch
 from resolvent.federation.site.site import Site
@@ -25,6 +26,7 @@ def folder(tmp_path_factory):
 def serve(folder, experiment, job):
     job = signed(job)
     sites = {site: Site(site, folder / site / "runs", read_site(folder / site / "site.yaml"), verify=lead_of,
+                        identity=local_identities(SITES)[site],
                         policy=REHEARSAL)  # otherwise each site divides its rows by a secret of its own
              for site in SITES}
     try:

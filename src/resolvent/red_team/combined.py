@@ -97,7 +97,7 @@ class Insiders:
         plan, folder, self.answers = plan_from_text(text, job.run), self.folder / "insiders", []
         sites = {name: Site(name, self.folder if name == self.name else folder / name, self._file,
                             verify=lambda content, signature: "the lead",
-                            identity=None if plan.privacy is None else self._identities[name]) for name in self.sites}
+                            identity=self._identities[name]) for name in self.sites}
         try:
             transport = InProcess({name: partial(self._handle, sites[name], change) for name in self.sites})
             out = folder / "out" / job.run

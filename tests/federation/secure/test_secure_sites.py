@@ -8,7 +8,7 @@ import pytest
 
 import nightly
 from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium
-from federation.secure_parts import SECURE, Certified
+from federation.secure_parts import SECURE
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
@@ -34,7 +34,7 @@ participation: {name: Full, weighting: uniform}
 @nightly.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
 def test_models_are_those_of_the_simulation(text, tmp_path):
     """The shared model to the bit; a personal model is in the folder of its site."""
-    consortium = Certified(tmp_path, text=text, policy=REHEARSAL)
+    consortium = Consortium(tmp_path, text=text, policy=REHEARSAL)
     assert consortium.serve() == {"status": "complete"}
     encoding = read_encoding(tmp_path / "aachen" / "mine-1" / "encoding.json")
     data = from_frame(consortium.frame, "site", "ill", encoding=encoding, test=0.3)
@@ -58,10 +58,10 @@ def test_a_site_requires_secure_sums(tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "secure").mkdir()
     (tmp_path / "without").mkdir()
-    outcome = Certified(tmp_path / "plain", files).serve()
+    outcome = Consortium(tmp_path / "plain", files).serve()
     assert outcome["status"] == "refused"
     assert "berlin: refused (limits): the site takes part in secure sums only" in outcome["message"]
-    assert Certified(tmp_path / "secure", files, text=SECURE).serve() == {"status": "complete"}
+    assert Consortium(tmp_path / "secure", files, text=SECURE).serve() == {"status": "complete"}
     outcome = Consortium(tmp_path / "without", text=SECURE).serve()
     assert outcome["status"] == "refused"
 
@@ -78,7 +78,7 @@ def test_a_method_that_needs_single_replies_is_refused_at_the_file():
 
 
 def test_a_check_says_who_learns_what(tmp_path):
-    consortium = Certified(tmp_path, text=SECURE)
+    consortium = Consortium(tmp_path, text=SECURE)
     (tmp_path / "plan.yaml").write_text(SECURE)
     lines = "\n".join(check_site(consortium.files["aachen"], "aachen", tmp_path / "plan.yaml"))
     assert "alone: the site trains alone, and sends no reply" in lines

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, answer_of, read_request
+from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, read_request
 from federation.schema_tables import SETTINGS, pooled_table, site_tables
-from federation.secure_parts import SECURE, Certified
+from federation.secure_parts import SECURE
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -43,7 +43,7 @@ class Listener(InProcess):
 
 def view(folder, change=lambda table: table, text=TEXT):
     """What the server hears from berlin in a run: kind and content of every answer, and the outcome."""
-    consortium = Certified(folder, text=text)
+    consortium = Consortium(folder, text=text)
     path = folder / "berlin.csv"
     frame = consortium.frame[consortium.frame["site"] == "berlin"].drop(columns="site")
     change(frame).to_csv(path, index=False)
@@ -98,9 +98,9 @@ def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
     """And the encoding is that of the run without secure sums, to the bit."""
     (tmp_path / "secure").mkdir()
     (tmp_path / "plain").mkdir()
-    assert Certified(tmp_path / "secure", text=TEXT, policy=REHEARSAL).serve() == {"status": "complete"}
+    assert Consortium(tmp_path / "secure", text=TEXT, policy=REHEARSAL).serve() == {"status": "complete"}
     text = TEXT[:TEXT.index("privacy:")]
-    assert Certified(tmp_path / "plain", text=text, policy=REHEARSAL).serve() == {"status": "complete"}
+    assert Consortium(tmp_path / "plain", text=text, policy=REHEARSAL).serve() == {"status": "complete"}
     encodings = [read_encoding(tmp_path / kind / "aachen" / "mine-1" / "encoding.json") for kind in ("secure", "plain")]
     assert encodings[0] == encodings[1]
     metrics = pd.read_parquet(tmp_path / "secure" / "out" / "metrics.parquet")
@@ -123,14 +123,14 @@ def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
 def test_levels_that_are_not_listed_are_refused(missing, tmp_path):
     listed = {"ward": "ward: [east, west]", "ill": "ill: [no, yes]"}
     text = EXPERIMENT.replace("label: ill", f"label: ill, levels: {{{listed['ill' if missing == 'ward' else 'ward']}}}")
-    outcome = Certified(tmp_path, text=text + "privacy: {secure_sums: true, min_sites: 2}\n").serve()
+    outcome = Consortium(tmp_path, text=text + "privacy: {secure_sums: true, min_sites: 2}\n").serve()
     assert outcome["status"] == "refused"
     assert f"(levels not listed): column '{missing}': secure sums hide which levels a site has" in outcome["message"]
 
 
 @pytest.mark.when_changed
 def test_a_table_that_has_changed_gets_no_second_sum(tmp_path):
-    consortium = Certified(tmp_path, text=TEXT)
+    consortium = Consortium(tmp_path, text=TEXT)
     assert consortium.serve() == {"status": "complete"}
     frame = consortium.frame[consortium.frame["site"] == "berlin"].drop(columns="site")
     other_rows(frame).to_csv(tmp_path / "berlin.csv", index=False)

@@ -22,6 +22,11 @@ def signed_content(plan: str, sites: Sequence[str], roster: Sequence[str]) -> by
     return json.dumps({"plan": plan, "sites": list(sites), "roster": list(roster)}, sort_keys=True).encode()
 
 
+def signed_size(plan: str, site: str, rows: int) -> bytes:
+    """The bytes that a site signs: its number of training rows in a plan, by which its replies are weighed."""
+    return json.dumps({"plan": plan, "site": site, "rows": rows}, sort_keys=True).encode()
+
+
 @dataclass(frozen=True)
 class FederationJob:
     """The lead's order to run an experiment.

@@ -43,6 +43,8 @@ class RefusalCode(StrEnum):
     VERSION = "version", "the site has another version of resolvent than the server: install the same"
     EXPERIMENT = "experiment", "the experiment is wrong, or has a part that the site does not have or does not allow"
     UNSIGNED = "not signed", "the plan has no valid signature of the lead of this federation"
+    SIZES = "sizes", ("a site's number of rows is not signed by that site, or is another than it was before: the log "
+                      "of the site that refuses names it")
     WAITING = "waits for approval", "a person at the site has to approve the plan; run this command again afterwards"
     REJECTED = "rejected", "a person at the site has rejected the plan"
     TABLE = "table", "the site's table cannot be read, has no rows, or has a column whose name cannot be one"

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import jax
@@ -35,7 +36,13 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies, initial_server, server_step, working_parties
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol import events
-from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
+from resolvent.federation.protocol.exchange import (
+    Answers,
+    FederationRefusedError,
+    FederationStoppedError,
+    RoundRules,
+    exchange,
+)
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import protects_parties
@@ -120,6 +127,8 @@ class Coordinator:
         secure: of how many sites a secure sum must consist; None: the server sees replies, sizes and scores of a site.
         samples: for secure sums of replies that sites weigh by their samples, the number of training samples of all.
         metrics: for secure sums, names of the metrics that the sites add to the loss and the score.
+        reported: site -> name of a sample set -> the number of its samples, as the site has reported and signed it; a
+            site that starts with another number is refused. Empty: they are not known before.
         has_scores: whether models are evaluated; not those of folds, which are judged together at the end.
         has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
@@ -132,7 +141,8 @@ class Coordinator:
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
                  lost_state: Literal["refuse", "restart"] = "refuse", policy: Policy = FEDERATION,
                  run: str | None = None, secure: SumRules | None = None, samples: int | None = None,
-                 metrics: Sequence[str] = (), has_scores: bool = True,
+                 metrics: Sequence[str] = (), reported: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+                 has_scores: bool = True,
                  has_ended: Callable[[ServerState], bool] | None = None) -> None:
         check_parts(algorithm, policy)
         if rounds < 1:
@@ -162,7 +172,7 @@ class Coordinator:
         if code := digest_of_code((algorithm, source, self._participation)):  # where the policy allows any part
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
         self._run, self._parties, self._has_ended = run, transport.parties, has_ended
-        self._has_scores = has_scores and has_ended is None
+        self._has_scores, self._reported = has_scores and has_ended is None, reported
         self._reports: list[events.Event] = []
         self._observe: events.Observer = lambda report: None
 
@@ -235,6 +245,13 @@ class Coordinator:
         messages = encode_all(ids, lambda name, like: self._start_message(run, name, ids[name], like=like))
         answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
         self._require(answers, len(ids), "the start, in which every party must answer")
+        for name, party in answers.values.items():
+            started = {**dict(zip(party.splits, party.split_sizes, strict=True)), "train": party.samples}
+            for split, rows in self._reported.get(name, {}).items():
+                if started.get(split, rows) != rows:
+                    raise FederationRefusedError(
+                        f"{name}: it has reported {rows} rows ('{split}') to all sites, and begins with "
+                        f"{started[split]}: its replies would have another weight")
         return answers, [answers.values[name] for name in ids]
 
     def _start(self, names: tuple[str, ...]) -> ServerRecord:

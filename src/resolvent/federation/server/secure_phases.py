@@ -117,10 +117,17 @@ class SecurePhases:
         listed, total = self.total(record.run, (record.round, record.phase + 1), digest(record.state), answers)
         reply = None if total is None else reply_of_integers(total, expected)
         collected = summed_replies(reply, expected, cohort, [record.parties.index(name) for name in listed])
-        if samples is None or total is None:
+        if total is None:
+            return collected
+        weight, most = int(total[-1]), len(listed) if samples is None else samples  # the last integer is the weight
+        if weight > most or (weight < most and (samples is None or len(listed) == len(record.parties))):
+            raise FederationStoppedError(
+                f"round {record.round + 1}: {', '.join(listed)} give their replies a weight of {weight} together, and "
+                f"before the rounds they have agreed on {most}: one of them claims another number of rows")
+        if samples is None:
             return collected
         alive = collected.replies.alive
-        share = int(total[-1]) / samples / max(1, int(alive.sum()))  # the last integer is the weight
+        share = weight / samples / max(1, int(alive.sum()))
         return collected._replace(replies=replace(
             collected.replies, shares=jnp.where(alive, share, 0).astype(collected.replies.shares.dtype)))
 

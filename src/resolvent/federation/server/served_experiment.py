@@ -62,6 +62,7 @@ class AgreedFold(NamedTuple):
     encoding: TableEncoding
     total: TableReport
     weights: Mapping[str, Mapping[str, float]]
+    rows: Mapping[str, Mapping[str, int]]
 
 
 class ServedExperiment(ServedPlan[FederatedExperiment]):
@@ -114,7 +115,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             new = {site: report for site, report in reports.items() if site not in before}
             if conflicts := [line for site, report in new.items() for line in misfits(site, report, stored)]:
                 raise InputError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
-        self.folds, one_split = self._agree_on_folds(answers)
+        self.folds, one_split = self._agree_on_folds(answers, reports)
         tables = before | reports
         self.sites, self.decisive = tuple(tables), self._choose_metric()
         findings = [] if is_secure else [finding.line for finding in compare_sites(tables)]
@@ -129,10 +130,12 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                     "folds": [{"encoding": to_plain(fold.encoding), "weights": fold.weights.get(site)}
                               for fold in self.folds]} for site in self.job.sites},
             Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
+            {} if is_secure else rows,
             Agreement(len(self.encoding.features), {site: sum(counts.values()) for site, counts in rows.items()},
                       tuple(findings)))
 
-    def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[AgreedFold, ...], list[str]]:
+    def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]],
+                        whole: Mapping[str, TableReport]) -> tuple[tuple[AgreedFold, ...], list[str]]:
         """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together."""
         if self.plan.folds == 1:
             return (), []
@@ -140,21 +143,26 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                    if answer.get("against_folds") is not None]
         if not reasons:
             try:
-                return tuple(self._agree_on_fold(answers, fold) for fold in range(self.plan.folds)), []
+                return tuple(self._agree_on_fold(answers, fold, whole) for fold in range(self.plan.folds)), []
             except InputError as error:
                 reasons = [f"The rows have one split instead of folds: {error}"]
         self.plan = self.plan.with_one_split()
         return (), reasons
 
-    def _agree_on_fold(self, answers: Mapping[str, Mapping[str, Any]], fold: int) -> AgreedFold:
+    def _agree_on_fold(self, answers: Mapping[str, Mapping[str, Any]], fold: int,
+                       whole: Mapping[str, TableReport]) -> AgreedFold:
         tables = {site: {"table": folds[fold]} if isinstance(folds := answer.get("folds"), list) and fold < len(folds)
                   else {} for site, answer in answers.items()}
         reports = self._read_reports(tables, TableReport)
+        for site, report in reports.items():
+            if sum(report.rows.values()) != sum(whole[site].rows.values()):
+                raise InputError(f"{site}: in fold {fold + 1} it reports another number of rows than before")
         total = pooled([*reports.values()])
         encoding, misfit = agree(reports, self.plan.table, total)
         if encoding is None:
             raise InputError(f"in fold {fold + 1}, the tables do not fit together: {'; '.join(misfit)}")
-        return AgreedFold(encoding, total, self._weights(reports, self.job.sites))
+        return AgreedFold(encoding, total, self._weights(reports, self.job.sites),
+                          {site: report.rows for site, report in reports.items()})
 
     def _secure_total(self, answers: Mapping[str, Mapping[str, Any]],
                       reports: Mapping[str, TableReport]) -> TableReport:
@@ -192,10 +200,11 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
 
     def _method(self, label: str, part: Part) -> TrainedMethod:
         names = name_metrics(self.decisive.metrics, self.model.loss.score_name)
-        encoding, total = (self.encoding, self.total) if part.fold is None else self.folds[part.fold][:2]
+        encoding, total, rows = (self.encoding, self.total, None) if part.fold is None else (
+            (fold := self.folds[part.fold]).encoding, fold.total, fold.rows)
         model = self.plan.model(encoding)
         outcome = self._run_method(label, part, self.plan.algorithm(label), model.init, score=self.decisive.name,
-                                   samples=total.rows["train"], metrics=tuple(names))
+                                   samples=total.rows["train"], metrics=tuple(names), rows=rows)
         record = outcome.result.record
         if self.plan.privacy is None:
             tests = record.split_sizes[record.splits.index(SPLIT)]
@@ -240,7 +249,14 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                     notes.append(f"{site} does not let its scores out")
                 continue
             try:
-                judgements.append(read_judgement(answer["judgement"], self.sites.index(site), site, plan.labels))
+                judged = read_judgement(answer["judgement"], self.sites.index(site), site, plan.labels)
+                rows = self._rows[site]
+                # Every row is tested once in folds; other seeds can split the rows again.
+                most = rows["test"] if plan.folds == len(plan.seeds) == 1 else sum(rows.values())
+                if judged.test_rows > most:
+                    raise InputError(f"its judgement is of {judged.test_rows} test rows, and it has reported {most}: "
+                                     "the judgement does not count")
+                judgements.append(judged)
             except InputError as error:
                 warnings.append(f"{site}: {error}")
         write_run_folder(results, self._joined(judgements, notes, warnings))

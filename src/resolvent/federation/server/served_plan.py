@@ -57,11 +57,13 @@ class Agreed(NamedTuple):
     Attributes:
         contents: site -> content of the message ``prepare``.
         known: what is stored when all sites have accepted.
+        rows: site -> name of a set of rows, such as a split -> its number of rows; empty if only their sums are told.
         event: what the lead is told.
     """
 
     contents: Mapping[str, Mapping[str, Any]]
     known: Known
+    rows: Mapping[str, Mapping[str, int]]
     event: events.Agreement
 
 
@@ -83,6 +85,7 @@ class ServedPlan(ABC, Generic[_Plan]):
                  observe: events.Observer) -> None:
         self.job, self.plan, self.transport, self.folder, self.observe = job, plan, transport, folder, observe
         self.without_models: dict[str, dict[str, str]] = {}
+        self._rows: Mapping[str, Mapping[str, int]] = {}
 
     # What a kind of plan says
 
@@ -121,7 +124,8 @@ class ServedPlan(ABC, Generic[_Plan]):
                 event: events.Agreement) -> Agreed:
         """An agreement with the same content for all sites, which are those of the whole run."""
         return Agreed(dict.fromkeys(self.job.sites, content),
-                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}), event)
+                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}),
+                      {site: {"train": count} for site, count in event.rows.items()}, event)
 
     def serve(self, results: Path) -> None:
         """Run the plan; what is stored is not run again.
@@ -139,7 +143,11 @@ class ServedPlan(ABC, Generic[_Plan]):
         try:
             agreed = self._agree(answers, known)
             self.observe(agreed.event)
-            contents = {site: {"plan": self.job.plan, **content} for site, content in agreed.contents.items()}
+            self._rows = agreed.rows
+            sizes = {site: {"rows": counts["train"], "signature": answers[site].get("size")}
+                     for site, counts in agreed.rows.items()}
+            contents = {site: {"plan": self.job.plan, "sizes": sizes, **content}
+                        for site, content in agreed.contents.items()}
             self._accept(self._ask_all("prepare", contents))
         except FederationRefusedError:
             raise
@@ -208,6 +216,7 @@ class ServedPlan(ABC, Generic[_Plan]):
 
     def _run_method(self, label: str, part: Part, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *,
                     score: str, samples: int, metrics: Sequence[str] = (),
+                    rows: Mapping[str, Mapping[str, int]] | None = None,
                     has_ended: Callable[[ServerState], bool] | None = None) -> Outcome:
         """The outcome of a method with a seed and a fold; rounds that are stored are not run again.
 
@@ -216,6 +225,7 @@ class ServedPlan(ABC, Generic[_Plan]):
             score: name of the score that the lead sees.
             samples: number of training samples of all sites.
             metrics: names of the metrics that the sites add to the loss and the score.
+            rows: see ``Agreed``, those of a fold; None: those of the whole table.
             has_ended: see ``Coordinator``.
         """
         job, plan = self.job, self.plan
@@ -237,7 +247,8 @@ class ServedPlan(ABC, Generic[_Plan]):
                 algorithm, source, self.transport, store, rounds=plan.rounds_of(label), seed=part.seed,
                 participation=plan.participation(), evaluate_every=plan.evaluate_every, rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
-                policy=plan.policy, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
+                policy=plan.policy, run=run, samples=samples, metrics=metrics,
+                reported={} if plan.privacy is not None else self._rows if rows is None else rows, has_ended=has_ended,
                 has_scores=part.fold is None,
                 secure=SumRules.of_plan(plan.privacy, min_sites=max(2, noise_parties(algorithm))))
             result = coordinator.run(report_event)

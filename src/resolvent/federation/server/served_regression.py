@@ -7,7 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
@@ -68,7 +67,7 @@ class ServedRegression(ServedPlan[FederatedRegression]):
     def _method(self, number: int, algorithm: Algorithm, problem: RegressionProblem,
                 has_ended: Callable[[ServerState], bool]) -> FederationResult:
         return self._run_method(self.plan.labels[number], Part(0), algorithm, problem, score="objective",
-                                samples=int(np.sum(np.asarray(problem.sizes))), has_ended=has_ended).result
+                                samples=sum(self._agreement.sites.values()), has_ended=has_ended).result
 
     @override
     def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:

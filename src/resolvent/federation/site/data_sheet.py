@@ -29,6 +29,8 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: PlanRun[Any],
         "version_of_the_table": run.version,
         "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"
                  for split, count in run.row_counts.items()},
+        "training_rows_of_all_sites": run.sizes and {
+            site: {"rows": rows, "share": rows / sum(run.sizes.values())} for site, rows in run.sizes.items()},
         "profile": file.profile,
         "limits": {name: {"value": getattr(file.limits, name), "reason": limit.why} for name, limit in LIMITS.items()},
         "journal": {"entries": len(journal.entries), "digest": journal.head,

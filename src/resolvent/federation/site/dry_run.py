@@ -14,7 +14,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import plan_of_file
-from resolvent.federation.secure.primitives import Identity, local_identities
+from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.site.kinds import begin_run
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
@@ -57,7 +57,7 @@ def dry_run(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Iterato
         Refusal: the plan is beyond the limits of the site, or does not fit its table.
     """
     with _copied_runs(runs) as folder:
-        run = begin_run(folder / "check", file, plan, _membership(file, name), identity=_identity(plan, name))
+        run = begin_run(folder / "check", file, plan, _membership(file, name), local_identities((name,))[name])
         try:
             run.report()
             yield DryRun(run, name, folder)
@@ -75,11 +75,6 @@ def _copied_runs(runs: Path | None) -> Iterator[Path]:
         for path in () if runs is None else runs.glob(f"{Path(JOURNAL).stem}.*"):
             shutil.copyfile(path, folder / path.name)
         yield folder
-
-
-def _identity(plan: Plan, name: str) -> Identity | None:
-    """A certificate that only this process knows, for a plan with secure sums."""
-    return None if plan.privacy is None else local_identities((name,))[name]
 
 
 def _membership(file: SiteFile, name: str) -> Membership:

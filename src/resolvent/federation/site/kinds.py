@@ -19,13 +19,13 @@ _RUNS: dict[type[Plan], type[PlanRun[Any]]] = {FederatedExperiment: SiteRun, Fed
                                                FederatedDescription: DescriptionRun, FederatedSurvival: SurvivalRun}
 
 
-def begin_run(folder: Path, site: SiteFile, plan: Plan, membership: Membership, *, lead: str = "", digest: str = "",
-              identity: Identity | None = None) -> PlanRun[Any]:
+def begin_run(folder: Path, site: SiteFile, plan: Plan, membership: Membership, identity: Identity, *,
+              lead: str = "", digest: str = "") -> PlanRun[Any]:
     """A plan at a site that is within the site's limits; nothing has left it.
 
     Raises:
         Refusal: the site does not take part.
     """
-    run = _RUNS[type(plan)](folder, site, plan, membership, lead=lead, digest=digest, identity=identity)
+    run = _RUNS[type(plan)](folder, site, plan, membership, identity, lead=lead, digest=digest)
     run.check_limits()
     return run

@@ -123,8 +123,8 @@ class NumbersRun(PlanRun[_Plan]):
     def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
         with refusing(RefusalCode.CONFLICT):
             agreement = read_plain(self.agreement_type, part_of(content, "agreement"), "the server sent no agreement")
-        if agreement.sites.get(self._membership.name) != self.training_rows:
-            raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
+        if agreement.sites != self.sizes:
+            raise Refusal(RefusalCode.SIZES, "the agreement has other numbers of rows than the sites have signed")
         with refusing(RefusalCode.ENCODING):
             numbers = self._numbers(agreement)
         problem = KnownNumbers(numbers[None], np.array([self.training_rows]))

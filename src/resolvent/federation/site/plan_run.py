@@ -23,6 +23,7 @@ from resolvent.data.files.folder_lock import RunningError
 from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.errors import quote
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.job import signed_size
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS, run_of_method
 from resolvent.federation.protocol.plan import Part, Plan
@@ -68,7 +69,7 @@ class PlanRun(ABC, Generic[_Plan]):
     """One plan at a site; after the agreement of the sites there is a party for each method and seed.
 
     Args:
-        identity: the certificate of the site, for secure sums.
+        identity: the certificate of the site.
 
     Attributes:
         plan: the plan, bound with the parts that are installed at the site.
@@ -76,13 +77,15 @@ class PlanRun(ABC, Generic[_Plan]):
         methods: label -> algorithm, after ``prepare``.
         span: the columns of everything that the site has answered about these rows, after ``prepare``; None if they
             are not counted.
+        sizes: site -> its number of training rows; of this site alone before ``accept_sizes``, and none if only their
+            sum is told.
         sums: answers the messages of a secure sum before the rounds; None without one.
     """
 
     version: int | None = None
 
-    def __init__(self, folder: Path, site: SiteFile, plan: _Plan, membership: Membership, *, lead: str = "",
-                 digest: str = "", identity: Identity | None = None) -> None:
+    def __init__(self, folder: Path, site: SiteFile, plan: _Plan, membership: Membership,
+                 identity: Identity, *, lead: str = "", digest: str = "") -> None:
         self.plan, self._folder, self._site, self._membership = plan, folder, site, membership
         self._lead, self._digest, self._identity, self._limits = lead, digest, identity, site.limits
         # The budgets belong to the rows; without splits of the site's own, to the file.
@@ -95,6 +98,7 @@ class PlanRun(ABC, Generic[_Plan]):
         self.span: Span | None = None
         with self._counting_refusals():
             self._read_table()
+        self.sizes = {membership.name: self.training_rows} if self._tells_size else {}
 
     # What a kind of plan says
 
@@ -111,6 +115,11 @@ class PlanRun(ABC, Generic[_Plan]):
     @abstractmethod
     def training_rows(self) -> int:
         """Number of rows on which a reply depends."""
+
+    @property
+    def _tells_size(self) -> bool:
+        """Whether this number leaves the site."""
+        return True
 
     @abstractmethod
     def _algorithm(self, label: str) -> Algorithm:
@@ -296,6 +305,39 @@ class PlanRun(ABC, Generic[_Plan]):
         plan = self.plan
         return PlannedWork(algorithm, plan.participation(), self._membership, part.seed, plan.rounds_of(label),
                            plan.evaluate_every, plan.policy, plan.may_end_early, part.fold)
+
+    def own_size(self) -> dict[str, Any]:
+        """The signature of the number of training rows, which leaves the site with the report that has the number."""
+        if not self._tells_size:
+            return {}
+        return {"size": dict(self._identity.sign(signed_size(self._digest, self._membership.name, self.training_rows)))}
+
+    def accept_sizes(self, content: Any) -> None:
+        """Accept the numbers of training rows of all sites, each signed by its site, and none of them a second time.
+
+        Args:
+            content: site -> ``rows`` and ``signature``, as the server has sent them.
+
+        Raises:
+            Refusal: a number is not signed, or another one was accepted in this run.
+        """
+        if not self._tells_size:
+            return
+        run, accepted = self._folder.name, dict[str, int]()
+        entry = self._journal.latest("sizes", run=run, plan=self._digest)
+        before = {self._membership.name: self.training_rows} if entry is None else dict(entry["sizes"])
+        for site in self._membership.sites:
+            signed = part_of(content, site)
+            rows: Any = signed.get("rows")
+            with refusing(RefusalCode.SIZES):
+                signer = self._identity.verify(signed_size(self._digest, site, rows), signed.get("signature"))
+            if signer != site or type(rows) is not int or rows != before.get(site, rows):
+                raise Refusal(RefusalCode.SIZES, f"{site} is said to have {rows} training rows, signed by {signer}, "
+                              f"and before it had {before.get(site, 'not said any number')}")
+            accepted[site] = rows
+        self.sizes = accepted
+        if entry is None or before != before | accepted:
+            self._journal.append("sizes", run=run, sizes=before | accepted)
 
     def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Get ready for the rounds with the agreement of the sites; a run is prepared for one agreement only.

@@ -197,8 +197,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
         """Encode the rows; the answer has the names of the columns."""
         with refusing(RefusalCode.CONFLICT):
             agreement = read_plain(RowsAgreement, part_of(content, "agreement"), "the server sent no agreement")
-        if agreement.sites.get(self._membership.name) != self._report.rows:
-            raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
+        if agreement.sites != self.sizes:
+            raise Refusal(RefusalCode.SIZES, "the agreement has other numbers of rows than the sites have signed")
         with refusing(RefusalCode.ENCODING):
             settings = self.plan.settings
             self.rows = rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])

@@ -49,11 +49,11 @@ class Site:
         file: the site's table and limits.
         verify: checks the lead's signature of a plan, and returns the name of the lead.
         policy: that of the site. No message changes it.
-        identity: the certificate of the site, for secure sums.
+        identity: the certificate of the site.
     """
 
-    def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier,
-                 policy: Policy = FEDERATION, identity: Identity | None = None) -> None:
+    def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier, identity: Identity,
+                 policy: Policy = FEDERATION) -> None:
         self.name, self._folder, self._file, self._policy = name, folder, file, policy
         self._verify, self._plan, self._lead, self._identity = verify, "", "", identity
         self._run: PlanRun[Any] | None = None
@@ -89,7 +89,8 @@ class Site:
         if self._run is None or run != self._run_name or content.get("plan") != self._plan:
             raise Refusal(RefusalCode.CONFLICT, f"the run {run} has not begun at this site with this plan")
         if kind == "prepare":
-            return self._run.prepare({key: value for key, value in content.items() if key != "plan"})
+            self._run.accept_sizes(content.get("sizes"))
+            return self._run.prepare({key: value for key, value in content.items() if key not in ("plan", "sizes")})
         if kind == "finish":
             answer, journal = self._run.finish(), self._journal()
             write_data_sheet(self._folder / run, self.name, self._file, self._run, journal, plan=self._plan,
@@ -122,9 +123,9 @@ class Site:
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._journal()).admit(plan, lead, run, experiment, self._file)
-        site_run = begin_run(self._folder / run, self._file, experiment, membership, lead=lead, digest=plan,
-                             identity=self._identity)
-        answer = site_run.describe()
+        site_run = begin_run(self._folder / run, self._file, experiment, membership, self._identity, lead=lead,
+                             digest=plan)
+        answer = {**site_run.describe(), **site_run.own_size()}
         self._run = site_run  # last: a run that was refused answers nothing
         return answer
 

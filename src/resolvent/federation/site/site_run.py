@@ -149,6 +149,11 @@ class SiteRun(PlanRun[FederatedExperiment]):
     def training_rows(self) -> int:
         return self.table.training_rows
 
+    @property
+    @override
+    def _tells_size(self) -> bool:
+        return self.plan.privacy is None
+
     @override
     def report(self) -> TableReport:
         return self.table.report(with_weights=self.plan.has_weights)
