@@ -263,5 +263,5 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
         transport=SimpleNamespace(choose_parties=lambda **rule: None))
     with pytest.raises(Stopped):
         served_plan.ServedPlan._run_method(served, "a", Part(0), PRIVATE, rv.models.logistic(2, 2).init, score="",
-                                            samples=1)
+                                            samples=1, rows={})
     assert policies == [FEDERATION]

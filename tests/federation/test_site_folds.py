@@ -106,7 +106,8 @@ def test_epsilon_adds_up_over_folds(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "reason"), [("folds: 3\nseeds: 2\n", "several seeds"),
-                                              ("folds: 3\nprivacy: {secure_sums: true}\n", "secure sums")])
+                                              ("folds: 3\nprivacy: {secure_sums: true}\n", "secure sums.*set folds: 1, "
+                                               "with which mean scores are summed, and each site's own report")])
 def test_folds_that_do_not_go_with_other_settings_are_refused_at_the_file(text, reason, tmp_path):
     with pytest.raises(InputError, match=f"folds: 3: in a federation folds do not go with {reason}"):
         consortium_with(tmp_path, NO_LIMITS, text)

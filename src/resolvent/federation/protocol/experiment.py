@@ -273,12 +273,14 @@ def _checked(file: ExperimentFile, policy: Policy) -> FederatedExperiment:
             except InputError as error:
                 raise InputError(f"{file.location(f'algorithms.{label}')}: privacy.secure_sums: {label}: "
                                  f"{error}") from error
-    others = {"secure sums, which hide the scores of the sites": experiment.privacy is not None,
-              "several seeds": len(experiment.seeds) > 1, "a search": "search" in file.bound.parts}
-    if experiment.folds > 1 and any(others.values()):
-        other = next(name for name, has_it in others.items() if has_it)
-        raise InputError(f"{file.location('folds')}: folds: {experiment.folds}: in a federation folds do not go with "
-                         f"{other}: set folds: 1")
+    others = {"secure sums, which hide the gain of each site that the advice is about": (
+                  experiment.privacy is not None, ", with which mean scores are summed, and each site's own report has "
+                                                  "its gain; or leave privacy out"),
+              "several seeds": (len(experiment.seeds) > 1, ""), "a search": ("search" in file.bound.parts, "")}
+    for other, (has_it, advice) in others.items():
+        if experiment.folds > 1 and has_it:
+            raise InputError(f"{file.location('folds')}: folds: {experiment.folds}: in a federation folds do not go "
+                             f"with {other}: set folds: 1{advice}")
     if experiment.has_weights and len(experiment.seeds) > 1:
         raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
                          "because the sums of the weights change with the split of the rows: remove the setting, and "
