@@ -258,6 +258,39 @@ def test_a_site_with_most_of_the_rows_hides_behind_few_others(tmp_path):
     assert "berlin: refused" not in outcome["message"]
 
 
+def test_the_server_cannot_lower_the_share_of_a_site_by_sizes_of_others(tmp_path):
+    """With 10,000 rows at berlin, the leverages of a site with most of the rows would count a third only."""
+    pytest.importorskip("Crypto")
+
+    def enlarge(message):
+        content = decode(message)
+        if content.kind != "prepare":
+            return message
+        facts = json.loads(json.dumps(dict(content.facts)))
+        facts["content"]["agreement"]["sites"]["berlin"] = 10_000
+        return encode(replace(content, facts=facts))
+
+    hospitals = careful(tmp_path, privacy={"secure_sums": True})
+    assert hospitals.serve(change=enlarge)["status"] == "stopped"
+    assert messages(hospitals, "aachen", "refusal")[0].facts["code"] == "sizes"
+    assert not messages(hospitals, "aachen", "reply")
+
+
+def test_what_is_told_before_secure_sums_is_not_in_a_sum(tmp_path):
+    """The moments of poly() leave a site by themselves, here with a leverage of 0.73: more than 0.5, less than 0.8."""
+    pytest.importorskip("Crypto")
+    frame = table(120, more=0)
+    frame.loc[0, "age"] = 95.0
+    hospitals = careful(tmp_path / "default", "cost ~ poly(age, 1)", frame, {"secure_sums": True})
+    assert hospitals.serve()["status"] == "refused"
+    refusal, = messages(hospitals, "aachen", "refusal")
+    assert (refusal.facts["column"], refusal.facts["limits"]) == ("age", {"max_leverage": 0.5})
+    assert not messages(hospitals, "aachen", "answer")
+    hospitals = careful(tmp_path / "raised", "cost ~ poly(age, 1)", frame, {"secure_sums": True}, max_leverage=0.8)
+    hospitals.serve()
+    assert "age" in messages(hospitals, "aachen", "answer")[0].facts["content"]["table"]["moments"]
+
+
 @pytest.mark.when_changed
 def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp_path):
     """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""

@@ -217,7 +217,7 @@ class PlanRun(ABC, Generic[_Plan]):
             raise refusal_of_limits(reasons, limits)
         self._check_table()
         if columns := self._reported_columns():
-            self._count_columns(columns)
+            self._count_columns(columns, in_a_sum=False)
 
     def _needed(self, label: str, algorithm: Algorithm, part: Part) -> Usage:
         """What a method with a seed and a fold asks for; its privacy loss depends on the model: not known yet."""
@@ -226,21 +226,28 @@ class PlanRun(ABC, Generic[_Plan]):
         epsilon = 0.0 if has_private_work(algorithm) else math.inf
         return Usage(rounds, rounds * len(algorithm.phases), 0, evaluations, epsilon)
 
-    def _count_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
+    def _count_columns(self, columns: Mapping[str, NDArray[Any]], *, in_a_sum: bool) -> None:
         """Count the plan's columns together with all earlier plans'; nothing is stored if they are refused.
+
+        What the site tells by itself, such as a report before secure sums, is also judged without the sums.
 
         Args:
             columns: name -> [rows, ...] values of all rows of the version; 0 for rows that are not used.
+            in_a_sum: whether they leave the site in secure sums only.
         """
-        limits, in_a_sum = self._limits, self.plan.privacy is not None
-        name = "max_leverage_in_sums" if in_a_sum else "max_leverage"
-        if self.version is None or getattr(limits, name) is None:
+        limits, rows = self._limits, len(next(iter(columns.values())))
+        of_all = "max_leverage" if self.plan.privacy is None else "max_leverage_in_sums"
+        judged = {"columns": of_all} if in_a_sum else {"told": "max_leverage", "columns": of_all}
+        if self.version is None or getattr(limits, of_all) is None:
             return
-        rows = len(next(iter(columns.values())))
-        before = self._stored_span("columns", rows)
-        with self._refusing_leverages(name):
-            self.span = before.extended(columns, getattr(limits, name), limits.max_parameters_per_row)
-        self._journal.write_file(self._span_file("columns"), self.span.write)
+        spans = {}
+        for kind, name in judged.items():
+            with self._refusing_leverages(name):
+                spans[kind] = self._stored_span(kind, rows).extended(columns, getattr(limits, name),
+                                                                     limits.max_parameters_per_row)
+        for kind, span in spans.items():
+            self._journal.write_file(self._span_file(kind), span.write)
+        self.span = spans["columns"]
         if self._journal.latest("columns", run=self._folder.name, plan=self._digest, rank=self.span.rank) is None:
             self._journal.append("columns", run=self._folder.name, version=self.version, rank=self.span.rank,
                                  leverage=self.span.largest)
@@ -276,7 +283,7 @@ class PlanRun(ABC, Generic[_Plan]):
         return self._stored_span("rounds", len(self.span.leverages)).extended({"columns": self.span.basis.T})
 
     def _stored_span(self, name: str, rows: int) -> Span:
-        """The stored span of the columns, or of the rounds; without one, that of the constant column."""
+        """The stored span of a kind: ``columns``, ``told`` or ``rounds``; without one, that of the constant column."""
         path = self._span_file(name)
         return Span.read(path) if self._journal.has_file(path) else Span.of_rows(rows)
 
@@ -363,7 +370,7 @@ class PlanRun(ABC, Generic[_Plan]):
             try:
                 self._count_epsilons([method.label for method in methods])
                 if self.version is not None and (columns := self._columns_to_count()) is not None:
-                    self._count_columns(columns)
+                    self._count_columns(columns, in_a_sum=self.plan.privacy is not None)
             except Refusal:
                 self.close()  # so that no message of the rounds is answered
                 raise
