@@ -198,6 +198,12 @@ def test_cells_that_could_be_meant_as_numbers_are_refused_by_every_reader(kind, 
     assert wrong == {}
 
 
+@pytest.mark.parametrize("sign", [",", " ", "1", "1 s "])
+def test_a_long_text_is_read_at_once(sign):
+    values = ["5" + sign * 100_000 + "?", "a"]  # takes minutes in quadratic time
+    assert read_column_cells("x", pd.Series(values), CellRules()).tolist() == values
+
+
 def test_all_columns_that_cannot_be_read_are_named_at_once():
     frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "dose": column("5 mg", "7 mg"), "y": Y,
                           "age": column(*NUMBERS, "4?")})

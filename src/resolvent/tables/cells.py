@@ -29,7 +29,7 @@ ALL_COLUMNS = "*"  # the key of the missing codes of all columns
 Code: TypeAlias = str | float
 Codes: TypeAlias = list[Code]
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
 LEADING_ZERO = re.compile(r"[0\u0660\u06f0\u0966\uff10]\d+([.,]\d*)?")
 GROUPS = r"_.,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
@@ -80,6 +80,7 @@ _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
 _NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unknown", "unk", "unkn", "missing", "none",
                         "not known", "not available", "not done", "n.d.", "nd", "n.a.", "k.a.", "unbekannt", "void",
                         "nil", "error", "#value!", "#div/0!", "#ref!"})
+_LONGEST_FORM = 60  # characters
 _FALLING_PAIR = re.compile(r"(\d{2,3})\s*[-\u2013\\|: ]\s*(\d{2,3})")  # 120-80; a range such as 18-29 rises
 DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
 _MONTH = (r"(jan(uary|uar|v|vier)?|ene(ro)?|gen(naio)?|f[eé]b(ruary|ruar|rero|braio)?|f[eé]vr?(ier)?|mar(ch|s|zo)?|"
@@ -378,12 +379,14 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     forms = {level: _form_of(level) for level in counts if not NUMBER.fullmatch(level)}
     first = next(iter(forms or counts), "")
     such = f"such as {shorten(repr(first))}{row_of(first)}"
+    is_short = all(len(level) <= _LONGEST_FORM for level in counts)
     dates = {level for level in counts if DATE.fullmatch(level) or LIKE_DATE.fullmatch(level)}
     if len(dates) == len(counts) and not all(map(DATE.fullmatch, dates)):
         yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as year-month-day, such as "
                           f"2024-12-31, and set dates: days, or {keep}")
     elif not any("," not in level and LEADING_ZERO.fullmatch(level) for level in counts):
-        after, before = ({sign.sub("", level, count=1) for level in forms} - {""} for sign in (_START, _END))
+        after, before = ({sign.sub("", level, count=1) for level in forms if is_short} - {""}
+                         for sign in (_START, _END))
         if len(counts) > 1 and forms and all(forms.values()):
             yield ColumnError("kind", f"{title} holds {forms[first]}, {such}: {_DECORATED[forms[first]][1]}, or {keep}")
         elif (len(counts) >= _DIFFERENT or any(re.search(r"\d[.,]\d", level) for level in counts)) and (
@@ -416,7 +419,9 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
 
 
 def _form_of(level: str) -> str:
-    """What a cell is that is a number with something around it; empty: something else."""
+    """What a cell is that is a number with something around it; empty: something else, such as a long text."""
+    if len(level) > _LONGEST_FORM:  # the forms match in quadratic time
+        return ""
     pair = _FALLING_PAIR.fullmatch(level)
     if pair is not None and int(pair[1]) > int(pair[2]):
         return "two numbers in a cell"
