@@ -464,7 +464,7 @@ def test_folders_of_old_jobs_are_removed_and_runs_stay(tmp_path, monkeypatch, ca
 
 def test_a_line_that_was_not_completed_stays_alone(tmp_path):
     """The disk was full: the entries after it can be read."""
-    log = tmp_path / "sent.jsonl"
+    log = tmp_path / "rounds.jsonl"
     log.write_bytes(b'{"kind": "rea')
     assert append_to_log(log, {"kind": "reply"}) == log.stat().st_size
     assert append_to_log(log, {"kind": "stored"}) == log.stat().st_size

@@ -1,6 +1,6 @@
 """The journal of a site: budgets of rows that survive kills and names, and a chain that shows what was changed."""
 
-import json
+import hashlib
 import math
 import re
 import shutil
@@ -433,9 +433,8 @@ def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_to
     shutil.rmtree(tmp_path / "berlin", ignore_errors=True)
     (tmp_path / "killed").rename(tmp_path / "berlin")
     before = answers_of(tmp_path)
-    sent = [json.loads(line) for path in (tmp_path / "berlin").glob("mine-1/stores/*/sent.jsonl")
-            for line in path.read_text().splitlines() if line.endswith("}")]
-    left = [(entry["kind"], entry["round"]) for entry in sent if entry["kind"] in ("reply", "scores")]
+    journal = Journal(tmp_path / "berlin" / JOURNAL)
+    left = [(kind, entry["round"]) for kind in ("reply", "scores") for entry in journal.of(f"sent {kind}")]
     assert {*left} <= {(kind, number) for kind, _, number, *_ in before}
     assert consortium.serve() == {"status": "complete"}
     assert answers_of(tmp_path) == expected
@@ -482,3 +481,35 @@ def test_a_kill_between_the_journal_and_the_name_of_a_file_leaves_the_new_file(t
     assert path.read_text() == "first"
     assert journal.has_file(path)
     assert path.read_text() == "second"
+
+
+@pytest.mark.when_changed
+def test_all_that_leaves_a_site_is_an_entry_of_its_journal(tmp_path):
+    """Kind, round, phase, bytes and SHA-256 of what the transport had, in its order; a changed one is noticed."""
+    received = []
+
+    class Recording(InProcess):
+        def broadcast(self, messages, **settings):
+            replies = super().broadcast(messages, **settings)
+            received.append(replies["berlin"])
+            return replies
+
+    consortium = Consortium(tmp_path, text=ONE_METHOD)
+    assert consortium.serve(transport=Recording) == {"status": "complete"}
+    journal = Journal(tmp_path / "berlin" / JOURNAL)
+    entries = [entry for entry in journal.entries if "sha256" in entry and "bytes" in entry]
+    assert [(entry["bytes"], entry["sha256"]) for entry in entries] == [
+        (len(data), hashlib.sha256(data[40:]).hexdigest()) for data in received]
+    rounds = [(f"sent {reply.kind}", reply.round, reply.phase) for reply in map(decode, received)
+              if reply.kind != "answer"]
+    assert [(entry["kind"], entry["round"], entry["phase"]) for entry in entries if "phase" in entry] == rounds
+    assert [kind for kind, *_ in rounds].count("sent reply") == 3
+    assert not [*tmp_path.rglob("sent.jsonl")]
+    (line,) = [line for line in journal.summary() if "mine-1: " in line]
+    assert line.endswith(f"; {sum(map(len, received))} bytes have left the site")
+    assert all(entry["sha256"] in journal.csv_text() for entry in entries)
+    path = tmp_path / "berlin" / JOURNAL
+    old, new = entries[-2]["sha256"].encode(), entries[-2]["sha256"][::-1].encode()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(DamagedFileError, match="was changed or removed"):
+        Journal(path)

@@ -142,7 +142,7 @@ def test_a_changed_bit_is_noticed_in_every_file_of_a_finished_run(card, of_site)
     unnoticed, names = [], files_of(folder)
     expected = {"report.html", "journals.json", "models/FedAvg/server.safetensors", "model-card.signature.json"}
     if of_site:
-        expected = {"encoding.json", "journal.head", "data-sheet.html", "stores/01/sent.jsonl"}
+        expected = {"encoding.json", "journal.head", "data-sheet.html"}
     assert expected | {"summary.json", "metrics.parquet"} <= names
 
     def check():

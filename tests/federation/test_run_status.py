@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.harness import SITES, Consortium, left, limits
+from federation.harness import SITES, Consortium, limits
 from resolvent.errors import InputError
 from resolvent.federation.protocol.events import (
     Agreement,
@@ -22,10 +22,12 @@ from resolvent.federation.protocol.events import (
     Waiting,
     read_event,
 )
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus, newest_status, read_status
 from resolvent.federation.protocol.wire import Message, encode, refusal_code
 from resolvent.federation.server import watch as federation_watch
 from resolvent.federation.server.watch import StatusFile, Watch
+from resolvent.federation.site.journal import Journal
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,6 @@ def test_the_status_counts_what_the_run_has_reported(served):
     consortium, statuses = served
     status = read_status(consortium.folder / "server" / STATUS_FILE)
     rounds = [event for event, _ in statuses if isinstance(event, PhaseReport)]
-    sent = [json.loads(line) for site in SITES for path in (consortium.folder / site).rglob("sent.jsonl")
-            for line in path.read_text().splitlines()]
     assert (status.run, status.state, status.waits_for) == ("mine-1", "complete", "")
     assert (status.method, status.round, status.rounds) == ("FedAvg", 3, 3)
     assert status.phases_done == len(rounds) == 6
@@ -52,8 +52,8 @@ def test_the_status_counts_what_the_run_has_reported(served):
         SITES, (6, 0, {}))
     norms = {rounds[-1].names[k]: norm for k, norm in rounds[-1].norms.items()}
     assert {name: site.norm for name, site in status.sites.items()} == norms
-    sent += [entry for site in SITES for entry in left(consortium.folder / site)]
-    assert status.bytes_up == sum(entry["bytes"] for entry in sent)
+    entries = [entry for site in SITES for entry in Journal(consortium.folder / site / JOURNAL).entries]
+    assert status.bytes_up == sum(entry.get("bytes", 0) for entry in entries)
     assert status.started <= status.last_reply <= status.updated
     assert status.peak_memory >= status.memory > 0
     assert [(score.method, score.round) for score in status.scores] == [

@@ -154,7 +154,7 @@ def stored_secret(path: Path, length: int) -> bytes:
 
 
 class _Store:
-    """A folder that one process uses at a time, with a record and a log.
+    """A folder that one process uses at a time, with a record.
 
     Args:
         folder: the folder; it is made if it does not exist.
@@ -164,7 +164,6 @@ class _Store:
     """
 
     _record_name: str
-    _log_name: str
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -191,17 +190,6 @@ class _Store:
         """
         write_atomically(self.folder / name, lambda path: _write_message(path, message))
 
-    def append_line(self, entry: Mapping[str, Any]) -> int:
-        """Append an entry to the log, and return the length of the log."""
-        return append_to_log(self.folder / self._log_name, entry)
-
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """The entries of the log; a last line that was not completed is left out."""
-        with contextlib.suppress(FileNotFoundError), (self.folder / self._log_name).open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    yield json.loads(line)
-
     def read_file(self, name: str) -> Message | None:
         """The message of ``write_file``; None if there is none. A damaged file raises a ``DamagedFileError``."""
         path = self.folder / name
@@ -224,10 +212,9 @@ class _Store:
 
 
 class PartyStore(_Store):
-    """A party's folder for one run: its record, the log of all that left the site, and its models at the end."""
+    """A party's folder for one run: its record, and its models at the end."""
 
     _record_name = "party.record"
-    _log_name = "sent.jsonl"
     _MODELS = "models.safetensors"
 
     def read(self, like: PartyState) -> PartyRecord | None:
@@ -341,6 +328,17 @@ class ServerStore(_Store):
         record = ServerRecord(run=message.run, state=state, round=message.round, phase=message.phase, **facts)
         self._truncate_log(record.log_bytes)
         return record
+
+    def append_line(self, entry: Mapping[str, Any]) -> int:
+        """Append an entry to the log, and return the length of the log."""
+        return append_to_log(self.folder / self._log_name, entry)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """The entries of the log; a last line that was not completed is left out."""
+        with contextlib.suppress(FileNotFoundError), (self.folder / self._log_name).open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
 
     def _truncate_log(self, length: int) -> None:
         path = self.folder / self._log_name

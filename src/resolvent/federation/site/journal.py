@@ -48,7 +48,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import stored_secret
 
 FIELDS = ("time", "kind", "table", "rows", "lead", "plan", "run", "round", "phase", "message", "payload", "epsilon",
-          "rank", "leverage", "bytes", "digest")
+          "rank", "leverage", "bytes", "sha256", "digest")
 """The fields of the entries about answers, as columns of a table."""
 _HEAD_FILE, _KEY_BYTES = "journal.head", 32
 _WAIT_SECONDS = 60.0  # for the process of an earlier job
@@ -117,7 +117,8 @@ class Journal:
         """Write an entry; it is on the disk when the call returns.
 
         Args:
-            kind: ``reply``, ``scores``, ``epsilon``, the kind of the request that is answered, or a guard's own.
+            kind: ``reply``, ``scores``, ``epsilon``, the kind of the request that is answered, ``sent reply`` and the
+                like for what leaves, or a guard's own.
             facts: plain values; without ``rows``, ``lead`` or ``plan``, the journal's own are written.
 
         Raises:
@@ -267,9 +268,12 @@ class Journal:
                 yield f"  {lead or 'without a plan'}: {_sentence(journal.usage(lead=lead))}"
             counts = Counter((_job(entry), str(entry["kind"])) for entry in self.entries
                              if entry["rows"] == rows and _job(entry))
+            sizes = Counter[str]()
+            for entry in self.entries:
+                sizes[_job(entry)] += entry.get("bytes", 0) if entry["rows"] == rows else 0
             for run in dict.fromkeys(run for run, _ in counts):
                 kinds = ", ".join(f"{kind} {n}" for (of_run, kind), n in counts.items() if of_run == run)
-                yield f"    {run}: {kinds}"
+                yield f"    {run}: {kinds}; {sizes[run]} bytes have left the site"
         yield f"{len(self.entries)} entries; the digest of all: {self.head or 'none'}"
 
     @property

@@ -12,4 +12,4 @@ def ledger_page(site: str, journal: Journal) -> str:
     tables = [(table, of.usage(), [(lead, of.usage(lead=lead)) for lead in of.leads]) for table, of in about]
     return page_text("ledger", package="resolvent.federation", site=site, journal=journal, tables=tables,
                      fields=[field for field in FIELDS if field != "table"], infinity=math.inf,
-                     digests=("plan", "message", "payload", "digest", "rows"))
+                     digests=("plan", "message", "payload", "sha256", "digest", "rows"))

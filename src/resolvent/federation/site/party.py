@@ -21,7 +21,6 @@ noise and subtract it. The reply is stored before it is sent, so that no message
 with other noise.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,7 +59,6 @@ from resolvent.federation.protocol.wire import (
     WireError,
     arrays_of,
     has_valid_numbers,
-    identity_of_message,
     key_shape,
     restore_tree,
     scalar_shape,
@@ -204,7 +202,7 @@ class Party:
             "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
         if self._sums is not None and message.kind in SUM_KINDS:
             self._record_of(message)
-            return self._send(SUM_KINDS[message.kind], message, identity, self._sums.answer(message))
+            return encode_answer(SUM_KINDS[message.kind], self.name, message, identity, self._sums.answer(message))
         if message.kind not in answers:
             raise Refusal(
                 RefusalCode.CONFLICT, f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
@@ -234,7 +232,7 @@ class Party:
         samples = int(self._problem.sizes[0])
         if self._sums is not None:  # the server knows the sums
             samples, sizes = 0, [0] * len(sizes)
-        return self._send("ready", message, identity, {
+        return encode_answer("ready", self.name, message, identity, {
             "samples": samples, "splits": list(self._problem.splits), "split_sizes": sizes,
             "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name,
             **({} if self._sums is None else {"card": self._sums.card()})})
@@ -250,7 +248,7 @@ class Party:
     def _work(self, message: Message, identity: str) -> bytes:
         record, position = self._record_of(message), (message.round, message.phase)
         if record.message == identity:
-            return self._logged("reply again", message, self._store.read_reply())
+            return self._store.read_reply()
         if position == (record.round, record.phase):
             raise Refusal(
                 RefusalCode.CONFLICT, "this phase of the round has been answered, and the message has another content")
@@ -282,7 +280,7 @@ class Party:
         facts, arrays = ({}, arrays_of(reply)) if sums is None else sums.hide(message, integers_of(reply))
         sent = encode_answer("reply", self.name, message, identity, facts, arrays)
         self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
-        return self._logged("reply", message, sent)
+        return sent
 
     def _count(self, needed: Usage, kind: str, message: Message, identity: str) -> None:
         """Write an answer to the journal before it is computed; a message that arrives again is not counted again."""
@@ -302,9 +300,9 @@ class Party:
 
     def _evaluate(self, message: Message, identity: str) -> bytes:
         if not self._scored and self._sums is None:
-            return self._send("scores", message, identity, {"withheld": True})
+            return encode_answer("scores", self.name, message, identity, {"withheld": True})
         if (stored := self._answers.find("scores", message.round, identity)) is not None:
-            return self._logged("scores again", message, stored)
+            return stored
         if self._planned is not None:
             self._planned.check_evaluation(message.round)
         choose, shared = self._models(message)
@@ -324,11 +322,11 @@ class Party:
             models = [facts[name] for name in ("personal", "shared") if facts[name] is not None]
             facts, arrays = self._sums.hide(message, integers_of_scores(models, names, self._problem.splits))
         sent = encode_answer("scores", self.name, message, identity, facts, arrays)
-        return self._logged("scores", message, self._answers.write("scores", message.round, identity, sent))
+        return self._answers.write("scores", message.round, identity, sent)
 
     def _finish(self, message: Message, identity: str) -> bytes:
         if (stored := self._answers.find("stored", message.round, identity)) is not None:
-            return self._logged("stored again", message, stored)
+            return stored
         if self._planned is not None:
             self._planned.check_finish(message.round)
         # The judgement at the end is of these models, and no others.
@@ -341,7 +339,7 @@ class Party:
         if self._finished is not None:
             self._finished(personal, shared)
         sent = encode_answer("stored", self.name, message, identity, {})
-        return self._logged("stored", message, self._answers.write("stored", message.round, identity, sent))
+        return self._answers.write("stored", message.round, identity, sent)
 
     def _count_scores(self, message: Message) -> None:
         """Count the scores of a state, once: those during the run and the judgement at its end are of the same state.
@@ -395,16 +393,6 @@ class Party:
     def _write(self, record: PartyRecord, reply: bytes) -> None:
         self._store.write(record, reply)
         self._record = record  # after the file: if the disk is full, the party keeps its state before the message
-
-    def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
-        return self._logged(kind, message, encode_answer(kind, self.name, message, identity, facts))
-
-    def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
-        """Write to the site's log that the bytes leave, and return them."""
-        self._store.append_line({
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
-            "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
-        return sent
 
 
 def list_departures(description: Description, problem: Problem, scored: Sequence[str],

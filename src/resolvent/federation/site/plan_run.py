@@ -432,9 +432,9 @@ class PlanRun(ABC, Generic[_Plan]):
         return answer
 
     @property
-    def rows_digest(self) -> str:
-        """The digest to which the budgets of the site's rows belong."""
-        return self._journal.rows
+    def journal(self) -> Journal:
+        """The journal of the site, with the digest to which the budgets of its rows belong."""
+        return self._journal
 
     def close(self) -> None:
         """Close the stores, and drop the states of the parties from memory."""

@@ -1,7 +1,7 @@
 """A site of a federation: it answers messages about its table, and trains. It does not depend on an engine.
 
-Each run has a folder in the site's folder. It contains the agreed encoding, a store for each method, the site's models
-after the last round, and the logs of all data that left the site.
+Each run has a folder in the site's folder. It contains the agreed encoding, a store for each method, and the site's
+models after the last round. All that leaves the site is in its journal first.
 """
 
 import os
@@ -63,13 +63,11 @@ class Site:
         """Answer a message of the server: one about a plan, or one of the rounds of a method of the site's run."""
         head = head_of_message(data)
         handle = None if self._run is None else self._run.handlers.get(head.run)
-        if handle is not None:
-            return handle(data)
-        if "/" in head.run and head.kind not in _PLAN_KINDS:
+        if handle is None and "/" in head.run and head.kind not in _PLAN_KINDS:
             raise InputError("the message is of another run or method, or the run is not prepared")
-        reply = answer_message(data, self.name, _MAX_BYTES, self._answer)
+        reply = answer_message(data, self.name, _MAX_BYTES, self._answer) if handle is None else handle(data)
         try:
-            self._log_departure(head.kind, reply)
+            self._log_departure(head, reply, is_about_plan=handle is None)
         except (OSError, DamagedFileError) as error:  # an answer that is not logged does not leave
             return encode_refusal(error, self.name, head, identity_of_message(data))
         return reply
@@ -129,21 +127,26 @@ class Site:
         self._run = site_run  # last: a run that was refused answers nothing
         return answer
 
-    def _log_departure(self, kind: str, reply: bytes) -> None:
-        """Write a reply about the plan, which leaves the site, to the journal; the stores log those of the rounds."""
-        answer, journal = head_of_message(reply), self._journal()
+    def _log_departure(self, message: Message, reply: bytes, *, is_about_plan: bool) -> None:
+        """Write to the journal that a reply leaves the site; one about the plan is small, and written as a whole."""
+        answer, size = head_of_message(reply), {"bytes": len(reply), "sha256": identity_of_message(reply)}
+        if not is_about_plan and self._run is not None:
+            self._run.journal.append(f"sent {answer.kind}", run=message.run, round=answer.round, phase=answer.phase,
+                                     **size)
+            return
+        journal = self._journal()
         if answer.kind == "refusal":
             content = {"refused": {key: answer.facts[key] for key in ("code", "column", "limits")}}
-            journal.append("refusal", run=self._run_name, bytes=len(reply), content=content)
+            journal.append("refusal", run=self._run_name, content=content, **size)
         else:
-            files = {"files": digests_of_run(self._folder / self._run_name)} if kind == "finish" else {}
-            journal.append(kind, run=self._run_name, bytes=len(reply), content=answer.facts["content"], **files)
+            files = {"files": digests_of_run(self._folder / self._run_name)} if message.kind == "finish" else {}
+            journal.append(message.kind, run=self._run_name, content=answer.facts["content"], **size, **files)
         if self._run_name:
             journal.mark(self._folder / self._run_name)
 
     def _journal(self) -> Journal:
         """The journal of the site, for entries about the rows of the run."""
-        rows = "" if self._run is None else self._run.rows_digest
+        rows = "" if self._run is None else self._run.journal.rows
         return Journal(self._folder / JOURNAL, rows, self._lead, self._plan, self._file.table)
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """A site's part in secure sums outside of the rounds: numbers of its table, on which the sites agree."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
-from resolvent.federation.protocol.stores import append_to_log
-from resolvent.federation.protocol.wire import Message, identity_of_message
+from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
@@ -24,7 +22,7 @@ from resolvent.federation.site.answering import StoredAnswers, answer_message, e
 from resolvent.federation.site.planned_work import Membership
 from resolvent.simulator.storage.tree_files import digest
 
-_NUMBERS, _LOG = "numbers.sha256", "sent.jsonl"
+_NUMBERS = "numbers.sha256"
 
 
 class SumParty:
@@ -39,7 +37,7 @@ class SumParty:
     def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, integers: NDArray[np.uint64],
                  limits: Limits, sites: Sequence[str]) -> None:
         self._sites = sites
-        self.name, self.run, self._folder, self._limits = name, run, folder, limits
+        self.name, self.run, self._limits = name, run, limits
         self._sums, self._integers, self._answers = SecureAnswers(secure), integers, StoredAnswers(folder)
         path, numbers = folder / _NUMBERS, digest(integers)
         if path.is_file() and path.read_text("utf-8") != numbers:
@@ -52,15 +50,7 @@ class SumParty:
 
     def handle(self, data: bytes | memoryview) -> bytes:
         """Answer a message, see ``answer_message``."""
-        return answer_message(data, self.name, self._limits.max_bytes, self._logged)
-
-    def _logged(self, message: Message, identity: str) -> bytes:
-        """Answer a message, and write to the log that the bytes leave."""
-        sent = self._answer(message, identity)
-        append_to_log(self._folder / _LOG, {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": message.kind, "run": message.run,
-            "bytes": len(sent), "sha256": identity_of_message(sent)})
-        return sent
+        return answer_message(data, self.name, self._limits.max_bytes, self._answer)
 
     def _answer(self, message: Message, identity: str) -> bytes:
         if message.kind in SUM_KINDS:
