@@ -29,6 +29,7 @@ import statistics
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -52,6 +53,7 @@ from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.lead import federate, write_sites
 from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol.connections import read_connections
+from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
@@ -187,11 +189,15 @@ class EngineClient(Executor):
             meta={"NUM_STEPS_CURRENT_ROUND": len(self._rows[0])}))
 
 
+_AT = "at"
+
+
 class RegressionTimer(FederationServer):
-    """Runs a regression; its events have the time at the server."""
+    """Runs a regression; instead of its title, a round of the estimates has the time at the server."""
 
     def report(self, event):
-        super().report({**event, "time": time.monotonic()})
+        is_timed = isinstance(event, PhaseReport) and event.method == "estimates"
+        super().report(replace(event, method=f"{_AT} {time.monotonic()}") if is_timed else event)
 
 
 def run_job(session, job, classes, folder):
@@ -223,7 +229,7 @@ def measure_regression(note, sites, repeats, folder):
         job = FederationJob("", regression.text, tuple(sites))
         with patch("resolvent.federation.lead.watchdog.SERVER_CLASS", REGRESSION_CLASS):
             federate(note, regression, folder / file.name, job, events.append, notify=print)
-        ends = [event["time"] for event in events if event["event"] == "round" and event["method"] == "estimates"]
+        ends = [float(event.method.removeprefix(_AT)) for event in events if event.method.startswith(_AT)]
         seconds += np.diff(ends).tolist()
     return {"seconds": statistics.median(seconds)}
 
