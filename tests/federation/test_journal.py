@@ -261,8 +261,8 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
     kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] not in ("answer", "file")]
-    assert kinds == ["plan", "decision", "describe", "sizes", "columns", "agreement", "prepare", *["reply"] * 3,
-                     "scores", "finish"]
+    assert kinds == ["plan", "decision", "describe", "sizes", "columns", "agreement", "prepare", "sent ready",
+                     *["reply", "sent reply"] * 3, "scores", "sent scores", "sent stored", "finish"]
     summary = [*Journal(ledger).summary()]
     answered = "3 rounds, 3 replies, 1 jobs, 1 evaluations, epsilon without a bound"
     assert summary[0].endswith(f"berlin.csv: {answered} in all experiments")

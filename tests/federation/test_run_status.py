@@ -159,6 +159,14 @@ def test_an_event_is_read_as_it_was_written(event):
     assert read_event(event.plain()) == read_event(json.loads(json.dumps(event.plain()))) == event
 
 
+def test_the_lead_is_told_the_mean_of_a_score_and_no_score_of_a_site():
+    scores = {0: {"accuracy": {"test": 0.5, "train": 1.0}}, 1: {"accuracy": {"test": 0.75}}, 2: {"accuracy": {}}}
+    told = EvaluationReport(3, scores, scores, (3,), {4: "no reply"}).with_mean("accuracy")
+    assert told == EvaluationReport(3, {}, {}, (3,), {4: "no reply"}, (("accuracy", "test", 0.625),))
+    assert EvaluationReport(3, {}, {}, (), {}, (("mean_loss", "test", 1.0),)).with_mean("accuracy").means == (
+        ("accuracy", "test", None),)
+
+
 @pytest.mark.parametrize(("content", "words"), [
     ({"event": "Unknown"}, "another version"), ({}, "another version"),
     ({"event": "Refusal", "site": "aachen"}, "code"), ({"event": "PhaseReport", "round": "x"}, "round")])

@@ -138,8 +138,7 @@ class EvaluationReport(Event):
     def with_mean(self, score: str) -> "EvaluationReport":
         """The report without the scores of single sites, and with the mean of one score on the test rows alone."""
         of_sites = [scores.get(score, {}).get("test") for scores in self.personal.values()]
-        of_sum = [value for name, split, value in self.means if (name, split) == (score, "test")]
-        values = [value for value in of_sites + of_sum if value is not None]
+        values = [value for value in of_sites if value is not None]
         mean = float(np.mean(values)) if values else None
         return replace(self, personal={}, shared={}, means=((score, "test", mean),))
 

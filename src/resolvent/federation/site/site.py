@@ -131,8 +131,10 @@ class Site:
         """Write to the journal that a reply leaves the site; one about the plan is small, and written as a whole."""
         answer, size = head_of_message(reply), {"bytes": len(reply), "sha256": identity_of_message(reply)}
         if not is_about_plan and self._run is not None:
-            self._run.journal.append(f"sent {answer.kind}", run=message.run, round=answer.round, phase=answer.phase,
-                                     **size)
+            kind, journal = f"sent {answer.kind}", self._run.journal
+            # Not what has left before, nor a refusal, which is a code: a server could fill the journal with them.
+            if answer.kind != "refusal" and not journal.of(kind, run=message.run, sha256=size["sha256"]):
+                journal.append(kind, run=message.run, round=answer.round, phase=answer.phase, **size)
             return
         journal = self._journal()
         if answer.kind == "refusal":
