@@ -103,6 +103,15 @@ def number(name: str, *keys: Any, digits: int = 1, **values: Any) -> str:
     return f"{found:,.{digits}f}"
 
 
+def imputation() -> str:
+    """Bias and coverage of complete cases and of imputations, beside tables without gaps."""
+    ways = ("no gaps", "complete cases", "imputations")
+    rows = [[family, name.replace("[T.B]", " B"), *(f"{signed(of[way][name]['bias'], 2)}; "
+                                                     f"{percent(of[way][name]['coverage'])}" for way in ways)]
+            for family, of in read("imputation")["families"].items() for name in read("imputation")["truth"]]
+    return table(["family", "coefficient", *ways], rows)
+
+
 def reference() -> Any:
     """The readings of the table of methods and problems, `experiments/reference`."""
     from experiments.reference import readings
