@@ -340,7 +340,7 @@ def test_separation_and_few_events_are_named(patients):
 
 @pytest.mark.parametrize(("formula", "words"), [
     ("ill ~ agee", "did you mean 'age'"), ("ill ~ __import__('os')", "contains '__import__'"),
-    ("ill ~ age.sum()", "contains"), ("ill ~ scale(age)", "would need the rows of all sites"),
+    ("ill ~ age.sum()", "contains"), ("ill ~ minmax(age)", "would need the rows of all sites"),
     ("ill ~ age + site", "names the site"), ("~ age", "needs a label"), ("ill ~ age[0]", "contains"),
     ("ill ~ (lambda: 1)()", "does not have"), ("ill ~ log(age - 60)", "not finite"),
     ("ill ~ age + + *", "cannot be read"), ("visits ~ age", "set family="), ("log(cost) ~ age", "left side"),

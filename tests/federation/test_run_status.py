@@ -132,13 +132,13 @@ def test_one_thread_writes_what_a_run_waits_for_and_reports_it(tmp_path, monkeyp
     watch.status = file = status_file(tmp_path)
     watch.expect(lambda: wait)
     with watch:
-        assert reported.wait(60)
+        assert reported.wait(600)
         assert [name for name, site in read_status(tmp_path / STATUS_FILE).sites.items() if site.is_waited_for] == [
             "berlin"]
         file.end("complete")
         written = (tmp_path / STATUS_FILE).read_bytes()
         reported.clear()
-        assert reported.wait(60)
+        assert reported.wait(600)
     assert (tmp_path / STATUS_FILE).read_bytes() == written
 
 

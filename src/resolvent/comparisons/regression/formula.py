@@ -393,8 +393,8 @@ def _check_factor(expression: str, text: str, constants: set[float],
                     if isinstance(node, ast.operator | ast.unaryop | ast.cmpop | ast.boolop) else ast.unparse(node))
             raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(part)}: a formula "
                              f"may contain columns, numbers, arithmetic, C(), I(), {', '.join(FUNCTIONS)}, "
-                             "and of a column bs(), cr() and poly(); functions that estimate something from rows, such "
-                             "as scale(), would need the rows of all sites")
+                             "and of a column bs(), cr() and poly(); functions that estimate something from rows "
+                             "would need the rows of all sites")
         if isinstance(node, ast.Name) and not is_function:
             columns.append(column_of(node))
     has_category = any(isinstance(node.func, ast.Name) and node.func.id == "C"
