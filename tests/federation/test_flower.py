@@ -313,6 +313,8 @@ def test_a_site_that_was_started_again_takes_part_again(tmp_path, monkeypatch):
 
 # With Flower's own programs
 
+STARTED_AGAIN = []  # processes that took the place of killed ones
+
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
@@ -321,6 +323,9 @@ def federation(tmp_path_factory):
         pytest.skip("flwr is not installed")
     with two_sites(tmp_path_factory.mktemp("federation"), "flower", rounds=3) as parts:
         yield parts
+        for process in STARTED_AGAIN:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(600)
 
 
 def run(federation, out, observe=print, rounds=3, **rules):
@@ -353,35 +358,33 @@ def processes(*words):
 
 
 def kill_and_start_again(*words):
-    """Kill a process that the rehearsal has started, with those that it has started, and start it again."""
+    """Kill a process that the rehearsal has started, with those that it has started, and start it again.
+
+    The new one serves the tests that follow, too, and ends with the federation.
+    """
     process = processes(*words)[0]
     command, folder, environment = process.cmdline(), process.cwd(), process.environ()
     for each in (process, *process.children(recursive=True)):
         each.kill()
     with (Path(folder) / "again.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=subprocess.STDOUT, start_new_session=True)
+        again = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                                 stderr=subprocess.STDOUT, start_new_session=True)
+    STARTED_AGAIN.append(again)
 
 
 @pytest.mark.nightly
 def test_every_process_can_be_killed(federation):
     """ServerApp, a site's process, a SuperNode: every reply counts once, and the models are those of the simulation."""
-    started, kills = [], {
-        1: lambda: processes("flwr-serverapp")[0].kill(),
-        2: lambda: started.append(kill_and_start_again("flower.programs", "berlin")),
-        3: lambda: started.append(kill_and_start_again("flower-supernode", "berlin"))}
+    kills = {1: lambda: processes("flwr-serverapp")[0].kill(),
+             2: lambda: kill_and_start_again("flower.programs", "berlin"),
+             3: lambda: kill_and_start_again("flower-supernode", "berlin")}
 
     def observe(event):
         print(event)
         if isinstance(event, PhaseReport) and (kill := kills.pop(event.round + 1, None)):
             kill()
 
-    try:
-        assert run(federation, "killed", observe, rounds=5, deadline=60.0, retries=1) == 0.0
-    finally:
-        for process in started:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(600)
+    assert run(federation, "killed", observe, rounds=5, deadline=60.0, retries=1) == 0.0
     assert kills == {}
 
 
