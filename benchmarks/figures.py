@@ -271,6 +271,14 @@ def lora() -> str:
         for kind, title in titles.items() for row in [rows[f"{kind}, fedavg"]]])
 
 
+def language() -> str:
+    """Ways to adapt a language model."""
+    rows = read("language")["rows"]
+    return table(("", "learning rate", "characters that are predicted"), [
+        (row["method"], str(row.get("learning_rate", "")), percent(row["accuracy"]) + (
+            f" ± {100 * row['deviation']:.1f}" if "deviation" in row else "")) for row in rows])
+
+
 def convolutions() -> str:
     """The speed of operations beside PyTorch's."""
     from convolution_report import text
@@ -404,19 +412,6 @@ def defaults_of_fed_plus() -> str:
     return table(("", "alone", *names.values()), [
         (title, found[problem, "protected_fedplus"]["alone"], *(found[problem, name]["default"] for name in names))
         for title, problem in problems.items()])
-
-
-def different_labels(data: str, title: str) -> str:
-    """Thirteen methods at two concentrations."""
-    rows = chosen(read("zoo_methods")["rows"], data=data)
-
-    def cells(row: Row) -> tuple[str, str]:
-        difference = f"{signed(100 * row['gain'], 1)} ± {100 * row['error']:.1f}"
-        return f"{100 * row['test']:.1f}", "" if row["method"] == "FedAvg" else difference
-
-    return table((title, "0.1", "difference", "0.5", "difference"), [
-        (few["method"], *cells(few), *cells(many))
-        for few in chosen(rows, concentration=0.1) for many in chosen(rows, concentration=0.5, method=few["method"])])
 
 
 def normalisations() -> str:

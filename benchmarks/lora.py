@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
 
@@ -31,38 +32,46 @@ from records import as_json
 from resolvent.algorithms.description import describe
 
 LAYERS, WIDTH, HEADS, LENGTH, LETTERS, PARTIES = 6, 384, 6, 16, 64, 20
-ATTENTION = tuple(f"layer {i}.attention.{name}" for i in range(LAYERS) for name in ("query", "key", "value", "out"))
 ROWS = ("full, fedavg", "full, fedplus", "lora, fedavg", "lora, fedplus", "ffa, fedavg")
 
 
-def init(key):
-    keys = iter(jax.random.split(key, 6 * LAYERS + 3))
+def transformer(layers: int, width: int, heads: int, length: int, letters: int) -> tuple[Any, Any]:
+    """The functions init and apply of a transformer that predicts the next character after each one."""
 
-    def matrix(rows, columns):
-        return jax.random.normal(next(keys), (rows, columns)) / np.sqrt(columns)
+    def init(key):
+        keys = iter(jax.random.split(key, 6 * layers + 3))
 
-    layers = {f"layer {i}": {
-        "attention": {name: matrix(WIDTH, WIDTH) for name in ("query", "key", "value", "out")},
-        "up": matrix(4 * WIDTH, WIDTH), "down": matrix(WIDTH, 4 * WIDTH), "scale": jnp.ones((2, WIDTH))}
-        for i in range(LAYERS)}
-    return {"letters": matrix(LETTERS, WIDTH), "places": 0.02 * matrix(LENGTH, WIDTH), "out": matrix(LETTERS, WIDTH),
-            **layers}
+        def matrix(rows, columns):
+            return jax.random.normal(next(keys), (rows, columns)) / np.sqrt(columns)
+
+        blocks = {f"layer {i}": {
+            "attention": {name: matrix(width, width) for name in ("query", "key", "value", "out")},
+            "up": matrix(4 * width, width), "down": matrix(width, 4 * width), "scale": jnp.ones((2, width))}
+            for i in range(layers)}
+        return {"letters": matrix(letters, width), "places": 0.02 * matrix(length, width),
+                "out": matrix(letters, width), **blocks}
+
+    def apply(p, tokens):
+        h = p["letters"][tokens] + p["places"]
+        causal = jnp.tril(jnp.ones((length, length), bool))
+        for i in range(layers):
+            block = p[f"layer {i}"]
+            x = block["scale"][0] * normalise(h)
+            query, key, value = ((x @ block["attention"][name].T).reshape(len(x), length, heads, -1)
+                                 for name in ("query", "key", "value"))
+            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(width / heads)
+            weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf))
+            mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(x.shape)
+            h = h + mixed @ block["attention"]["out"].T
+            h = h + jax.nn.gelu(block["scale"][1] * normalise(h) @ block["up"].T) @ block["down"].T
+        return normalise(h) @ p["out"].T
+
+    return init, apply
 
 
-def apply(p, tokens):
-    h = p["letters"][tokens] + p["places"]
-    causal = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
-    for i in range(LAYERS):
-        layer = p[f"layer {i}"]
-        x = layer["scale"][0] * normalise(h)
-        query, key, value = ((x @ layer["attention"][name].T).reshape(len(x), LENGTH, HEADS, -1)
-                             for name in ("query", "key", "value"))
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / np.sqrt(WIDTH / HEADS)
-        weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf))
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(x.shape)
-        h = h + mixed @ layer["attention"]["out"].T
-        h = h + jax.nn.gelu(layer["scale"][1] * normalise(h) @ layer["up"].T) @ layer["down"].T
-    return normalise(h) @ p["out"].T
+def attention(layers: int) -> tuple[str, ...]:
+    """The names of the projections of attention."""
+    return tuple(f"layer {i}.attention.{name}" for i in range(layers) for name in ("query", "key", "value", "out"))
 
 
 def normalise(x):
@@ -77,9 +86,9 @@ def run(name: str) -> dict[str, float]:
     data = rv.FederatedData.from_arrays([s[:, :-1] for s in x], [s[:, 1:] for s in x], validation=0, test=0,
                                         vocabulary=tuple(map(str, range(LETTERS))),
                                         classes=list(map(str, range(LETTERS))))
-    model = rv.models.from_functions(init, apply, loss="token_cross_entropy")
+    model = rv.models.from_functions(*transformer(LAYERS, WIDTH, HEADS, LENGTH, LETTERS), loss="token_cross_entropy")
     if kind != "full":
-        model = rv.models.lora(model, rank=8, layers=ATTENTION, frozen_a=kind == "ffa")
+        model = rv.models.lora(model, rank=8, layers=attention(LAYERS), frozen_a=kind == "ffa")
     solver = rv.SGD(0.05, batch_size=4, epochs=1)
     algorithm = rv.fedavg(solver) if method == "fedavg" else rv.fedplus(solver, rv.penalties.L2Norm(), sigma=0.1)
     spent = {}
