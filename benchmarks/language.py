@@ -47,7 +47,8 @@ import numpy as np, torch
 from torch.nn import functional as F
 torch.set_num_threads(1)
 saved = np.load(sys.argv[1])
-layers, width, heads, rank, alpha, batch = 2, 128, 4, 4, 16.0, 8
+layers, width, heads, rank, alpha, batch, rate = (saved["settings"][i].item() for i in range(7))
+layers, width, heads, rank, batch = map(int, (layers, width, heads, rank, batch))
 base = {name: torch.tensor(saved[name]) for name in saved if "|" in name}
 names = [f"layer {i}|attention|{n}" for i in range(layers) for n in ("query", "key", "value", "out")]
 def norm(x):
@@ -68,7 +69,7 @@ def forward(tokens, adapters):
     return norm(h) @ base["out|"].T
 def train(x, y, start):
     adapters = {n: tuple(t.clone().requires_grad_() for t in pair) for n, pair in start.items()}
-    optimizer = torch.optim.SGD([t for pair in adapters.values() for t in pair], 0.3)
+    optimizer = torch.optim.SGD([t for pair in adapters.values() for t in pair], rate)
     for rows in torch.randperm(len(x)).split(batch):
         optimizer.zero_grad()
         F.cross_entropy(forward(x[rows], adapters).flatten(0, 1), y[rows].flatten()).backward()
@@ -187,7 +188,7 @@ def tokens_per_second(data: rv.FederatedData, base: Any) -> float:
     model = adapted(data, base)
     for rounds in (1, 3, 1, 3, 1, 3, 1, 3):
         began = clock()
-        rv.simulate(rv.fedavg(solver(0.3)), model, data, rounds=rounds, evaluate_every=rounds, progress=False)
+        rv.simulate(rv.fedavg(solver(RATES[0])), model, data, rounds=rounds, evaluate_every=rounds, progress=False)
         spent[rounds].append(clock() - began)
     return trained_tokens(data) / ((min(spent[3]) - min(spent[1])) / 2)
 
@@ -204,7 +205,7 @@ def of_torch(python: str, data: rv.FederatedData, base: Any, folder: Path) -> di
     for k, party in enumerate(data.parties):
         arrays[f"x{k}"], arrays[f"y{k}"] = (np.asarray(part) for part in data.party(party))
     path = folder / "language.npz"
-    np.savez(path, parties=len(data.parties), **arrays)
+    np.savez(path, parties=len(data.parties), settings=[LAYERS, WIDTH, HEADS, RANK, ALPHA, BATCH, RATES[0]], **arrays)
     text = subprocess.run([python, "-c", TORCH, str(path)], check=True, capture_output=True, text=True).stdout
     return dict(json.loads(text))
 

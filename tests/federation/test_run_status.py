@@ -130,7 +130,7 @@ def test_one_thread_writes_what_a_run_waits_for_and_reports_it(tmp_path, monkeyp
     wait = Waiting("replies", ("berlin",), SITES, "work", 1, 1, method="FedAvg", planned=3)
     watch = Watch(lambda event: event == wait and reported.set())
     watch.status = file = status_file(tmp_path)
-    watch.expect(lambda: wait)
+    watch.expect(wait)
     with watch:
         assert reported.wait(600)
         assert [name for name, site in read_status(tmp_path / STATUS_FILE).sites.items() if site.is_waited_for] == [

@@ -91,13 +91,13 @@ def predict(
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
     of_site = "" if site is None else f" --site {shlex.quote(site)}"
     of_method = "" if method is None else f" --method {shlex.quote(method)}"
-    _print_evaluation(run, rows if predictions.scores is not None else _LABELLED, of_method + of_site)
+    _print_next_evaluation(run, rows if predictions.scores is not None else _LABELLED, of_method + of_site)
 
 
 _LABELLED = "ROWS_WITH_LABELS.csv"
 
 
-def _print_evaluation(run: Path, rows: str, options: str = "") -> None:
+def _print_next_evaluation(run: Path, rows: str, options: str = "") -> None:
     """Print the next command after a prediction: the model is measured on rows whose labels are known."""
     from resolvent.cli import terminal
 
@@ -135,7 +135,7 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     if incomplete:
         terminal.print_note(f"warning: {count_of(incomplete, 'row')} with missing values: no prediction")
     terminal.print_path(f"Predictions for {count - incomplete} rows", out)
-    _print_evaluation(folder, _LABELLED)
+    _print_next_evaluation(folder, _LABELLED)
 
 
 def _evaluate_regression(folder: Path, rows: str, changes: tuple[tuple[str, ...], ...], format: str) -> None:

@@ -115,7 +115,8 @@ class CriticalParameters(OnePhaseMethod):
     """FedCAC. A party stores nothing: the server knows w_k and v_k, and so computes m_k.
 
     O_mean and O_max are over the pairs of two parties that have replied. From round ``beta`` on the bound is above
-    O_max, and nobody collaborates. As in the paper C_k has equal weights; w~ has those of the run.
+    O_max, and nobody collaborates. As in the paper, the parties of C_k have equal weights; in w~ they have those of the
+    run.
     """
 
     solver: LocalSolver
@@ -126,10 +127,9 @@ class CriticalParameters(OnePhaseMethod):
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> CriticalState:
-        rows = tree.stack(w0, len(shares))
-        return CriticalState(w0, jax.tree.map(jnp.array, rows), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool),
-                                                                             rows),
-                             jax.tree.map(jnp.array, rows), jnp.array(0))
+        copies = jax.tree.map(jnp.array, tree.stack(w0, len(shares)))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool), copies)
+        return CriticalState(w0, copies, nothing, copies, jnp.array(0))
 
     @override
     def message(self, state: CriticalState, k: Int[Array, ""]) -> Vector:

@@ -49,8 +49,8 @@ def fedcac(solver: LocalSolver, *, tau: float = 0.5, beta: float = 100) -> Algor
 
     Problem: none that is stated; every party has a model of its own.
     Update: w_k = solve f_k from v_k; critical are the entries of each array with the largest |(w_k - v_k) w_k|; v_k <-
-    the mean of all w_k, and in critical entries that of the parties whose critical entries overlap with k's by at least
-    the mean overlap plus (t + 1)/beta times its distance to the largest.
+    the mean of all w_k, but in critical entries the mean of those w_j whose critical entries overlap enough with k's.
+    Enough is the mean overlap of two parties at first, and rises to the largest one in ``beta`` rounds.
     Communication: down 1 model, up 1; a party stores nothing, the server two models and the critical entries of each.
     Defaults: tau = 0.5, half of the entries are critical; beta = 100 rounds until parties keep these to themselves.
     Use when: parties have different labels, and some resemble one another. Set ``beta`` to about the number of rounds.

@@ -221,7 +221,7 @@ def _draw_numbers(x: NDArray[np.float64], y: NDArray[np.float64], new: NDArray[n
     first = np.clip(np.searchsorted(known, goals) - _DONORS, 0, max(len(known) - 2 * _DONORS, 0))
     near = known[first[:, None] + np.arange(min(2 * _DONORS, len(known)))]
     reach = np.sort(np.abs(near - goals[:, None]), axis=1)[:, :_DONORS][:, -1] + 1e-9 * np.abs(known).max()
-    # All rows within reach, so that of many equal predictions, as of classes, each row can be the donor.
+    # Every row within reach can be the donor: where the predictors are classes, many rows have the same prediction.
     low, high = np.searchsorted(known, goals - reach), np.searchsorted(known, goals + reach, side="right")
     return np.asarray(y[order[rng.integers(low, high)]])
 

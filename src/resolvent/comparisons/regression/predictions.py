@@ -40,7 +40,7 @@ class Predictor:
         covariance: [P, P] their covariance; NaN without standard errors.
         freedom: degrees of freedom of the t statistics, with imputations of a complete table; None: they are normal.
         level: level of the intervals.
-        within: [P, P] the mean covariance within completed tables, if the estimates are those of imputations.
+        within: [P, P] with imputations, the mean of the covariances of the completed tables; otherwise None.
         imputations: the number of completed tables.
     """
 
@@ -93,14 +93,16 @@ class Predictor:
             return np.block([[variance, across], [across.transpose(0, 2, 1),
                                                   np.broadcast_to(of_extra, (len(x), *of_extra.shape))]])
 
-        def of_predictors(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.asarray(np.einsum("naa->na", variance_of_rows(covariance))[:, :predictors])
+        def of_predictors(variance: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(np.einsum("naa->na", variance)[:, :predictors])
 
-        variance, quantile = variance_of_rows(self.covariance), self._quantiles(of_predictors)
-        half = quantile * np.sqrt(of_predictors(self.covariance))
+        variance = variance_of_rows(self.covariance)
+        deviation = np.sqrt(of_predictors(variance))
+        quantile = self._quantiles(lambda covariance: of_predictors(variance_of_rows(covariance)))
+        half = quantile * deviation
         names = [f" {name}" for name in self.model.classes[1:]] if predictors > 1 else [""]
         if scale == "link":
-            values, errors, low, high = eta, half / quantile, eta - half, eta + half
+            values, errors, low, high = eta, deviation, eta - half, eta + half
         else:
             mean = jnp.exp if family is None else family.mean
             with jax.enable_x64(True):

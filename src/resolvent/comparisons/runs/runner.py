@@ -141,8 +141,8 @@ def _announce_parts(progress: ProgressOfMethod | None) -> None:
         (progress or ignore_progress)(part, 0, 1)
 
 
-def _write(work: Path, source: Source, comparison: ComparedMethods, progress: ProgressOfMethod | None = None,
-           ) -> RunRecord:
+def _write(work: Path, source: Source, comparison: ComparedMethods,
+           progress: ProgressOfMethod | None = None) -> RunRecord:
     """Write the results and the report into the working folder."""
     report = progress or ignore_progress
     report(_JUDGEMENT, 0, 1)

@@ -43,8 +43,8 @@ def has_shared_ridge(experiment: Experiment, data: FederatedData | None) -> bool
     its own, with a budget of privacy, and for data on the disk.
     """
     model = experiment.model
-    return not (_path(experiment) is None or not isinstance(model, Model) or not has_ridge_path(model) or model.l2
-                or experiment.privacy is not None or data is None or not data.is_in_memory)
+    return (_path(experiment) is not None and isinstance(model, Model) and has_ridge_path(model) and not model.l2
+            and experiment.privacy is None and data is not None and data.is_in_memory)
 
 
 def shared_ridge(experiment: Experiment, data: FederatedData | None, seed: int,

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ class Watchdog(Follower):
         if not self._jobs:
             self._start_job(session)
         state, number = self._follow_job(session)
-        self._watch.expect(lambda: Waiting("results"))
+        self._watch.expect(Waiting("results"))
         outcome = self._fetch(session, state) if state.is_done else None
         if outcome is not None and (outcome["status"] == "complete" or self._jobs[-1] in self._followed):
             for event in outcome.get("events", [])[number:]:
@@ -93,7 +92,7 @@ class Watchdog(Follower):
             events, waiting = session.progress(job, number)
             number += len(events)
             wait = waiting or replace(self._delay, state=state.text)
-            self._watch.expect(partial(replace, wait))
+            self._watch.expect(wait)
             for event in events:
                 self._watch.observe(event)
             is_complete = any(isinstance(event, Completion) for event in events)
@@ -168,7 +167,7 @@ class Watchdog(Follower):
     def _end_job(self, session: LeadSession) -> None:
         """End the job with the earlier order; the next one continues from the server's checkpoint."""
         job = self._jobs[-1]
-        self._watch.expect(lambda: Waiting("end"))
+        self._watch.expect(Waiting("end"))
         if not session.state(job).is_done:
             session.abort(job)
             while job in session.running_jobs() and not session.state(job).is_done:

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -227,9 +226,9 @@ class Watch:
             self._last = time.monotonic()
             self._observe(event)
 
-    def expect(self, waiting: Callable[[], Waiting | None]) -> None:
-        """From now on, the run waits for what this function returns."""
-        self.waiting = waiting
+    def expect(self, wait: Waiting | Callable[[], Waiting | None]) -> None:
+        """From now on, the run waits for this, or for what the function returns at the moment."""
+        self.waiting = (lambda: wait) if isinstance(wait, Waiting) else wait
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -276,7 +275,7 @@ class Follower(ABC):
         """The outcome of the run, see ``serve_federation``."""
         with self._watch:
             while True:
-                self._watch.expect(lambda: Waiting("connection"))
+                self._watch.expect(Waiting("connection"))
                 try:
                     with self._connect() as connection:
                         self._since = time.monotonic()
@@ -303,7 +302,7 @@ class Follower(ABC):
         while missing := {*sites} - {*connected()}:
             if missing != reported:
                 wait, reported = Waiting("sites", tuple(sorted(missing))), missing
-                self._watch.expect(partial(replace, wait))
+                self._watch.expect(wait)
                 self._watch.observe(wait)
             self._check_patience(f"{', '.join(sorted(missing))} did not join")
             time.sleep(_POLL)
