@@ -355,6 +355,11 @@ class QueuedSession(ChangedSession):
         return {"aachen": self.time, "berlin": 1.0}
 
 
+def _text(wait):
+    """What the watch would say now: a wait, or the function that gives the present one."""
+    return (wait() if callable(wait) else wait).text
+
+
 def test_a_run_that_waits_says_for_which_run_and_which_site(tmp_path, monkeypatch):
     """A site without a sign is named, and the command ends after the time that a reply may take."""
     consortium = Consortium(tmp_path)
@@ -362,7 +367,7 @@ def test_a_run_that_waits_says_for_which_run_and_which_site(tmp_path, monkeypatc
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
     monkeypatch.setattr(federation_watchdog.time, "monotonic", lambda: clock.append(clock[-1] + 1) or clock[-1])
-    monkeypatch.setattr(federation_waits.Watch, "expect", lambda self, waiting: texts.append(waiting().text))
+    monkeypatch.setattr(federation_waits.Watch, "expect", lambda self, wait: texts.append(_text(wait)))
     job = replace(consortium.job(), deadline=60.0)
     with pytest.raises(InputError, match=r"berlin gave no sign for 6\d s: .* resolvent site start there again"):
         federate(lead_note(engine="nvflare"), consortium.experiment, tmp_path / "out-lead", job, lambda event: None,
