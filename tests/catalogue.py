@@ -16,7 +16,7 @@ from resolvent.comparisons.experiment.docstrings import first_line, references
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings, registries
 from resolvent.errors import InputError
-from resolvent.problem.solvers import GD
+from resolvent.solvers import GD
 
 FILE = Path(catalogue.__file__).with_suffix(".json")
 SOLVER = GD(0.1)  # no column depends on the solver, and this one takes the least time to trace

@@ -1,4 +1,16 @@
 """Aggregators: maps from the replies of a round to one vector."""
 
-from resolvent.algorithms.aggregators import *
-from resolvent.algorithms.aggregators import __all__ as __all__
+from resolvent.algorithms.aggregators.aggregator import (
+    Aggregator,
+    CoordinateMedian,
+    GeometricMedian,
+    Mean,
+    MoreauCentre,
+)
+from resolvent.algorithms.aggregators.low_rank import LowRankMean
+from resolvent.algorithms.aggregators.mixing import Bucketing, NearestNeighbourMixing, TrustScores
+from resolvent.algorithms.aggregators.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
+
+__all__ = ["Aggregator", "Bucketing", "Bulyan", "CentredClipping", "CoordinateMedian", "GeometricMedian", "Krum",
+           "LowRankMean", "Mean", "MoreauCentre", "MultiKrum", "NearestNeighbourMixing", "NormBound", "TrimmedMean",
+           "TrustScores"]

@@ -13,8 +13,9 @@ from resolvent.data.files.packed import open_packed, write_packed
 from resolvent.errors import DivergedError, InputError
 from resolvent.predict.explain import explain
 from resolvent.predict.fitted import Fitted
-from resolvent.problem.models import Model
-from resolvent.problem.solvers import SGD, OptaxSolver
+from resolvent.problem.models.model import Model
+from resolvent.problem.solvers.optax_solvers import OptaxSolver
+from resolvent.problem.solvers.solver import SGD
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.run import simulate

@@ -22,7 +22,7 @@ from resolvent.problem.objective import LocalObjective
 from resolvent.problem.oracle import NO_MEMORY, Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.schedules import Schedule
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["NO_MEMORY", "Aggregator", "Algorithm", "Codec", "Cohort", "Combinator", "Iterate", "LocalObjective",

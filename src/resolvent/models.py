@@ -1,7 +1,16 @@
-"""Models: a predictor and its loss."""
+"""Models: a predictor and its loss.
 
-from resolvent.problem.models import *
-from resolvent.problem.models import __all__
-from resolvent.torch.torch_models import *
+``linear``, ``logistic`` and ``mlp`` are built in, and so are the networks of the papers: ``mnist_cnn``, ``cifar_cnn``,
+``char_lstm`` and ``sentiment_lstm``. ``from_functions``, ``from_equinox``, ``from_flax``, ``from_nnx`` and
+``from_torch`` make a model from your own code. ``lora`` adapts a pretrained model. All of them return a ``Model``.
+"""
 
-__all__ = [*__all__, "from_torch", "torch_module"]
+from resolvent.problem.models.adapters import AdaptedModel, lora, read_weights
+from resolvent.problem.models.model import Model, from_functions, linear, logistic, mlp
+from resolvent.problem.models.networks import char_lstm, cifar_cnn, mnist_cnn, sentiment_lstm
+from resolvent.problem.models.wrapped_modules import from_equinox, from_flax, from_nnx
+from resolvent.torch.torch_models import from_torch, torch_module
+
+__all__ = ["linear", "logistic", "mlp", "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm",  # noqa: RUF022
+           "from_functions", "from_equinox", "from_flax", "from_nnx", "lora", "read_weights", "Model",
+           "AdaptedModel", "from_torch", "torch_module"]

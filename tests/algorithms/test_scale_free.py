@@ -10,7 +10,7 @@ from helpers import classification, equal, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.aggregators import MoreauCentre
+from resolvent.aggregators import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.math import tree

@@ -18,7 +18,7 @@ PARTS = '''
 import jax.numpy as jnp
 import numpy as np
 import resolvent as rv
-from resolvent.problem.solvers import LocalSolver
+from resolvent.solvers import LocalSolver
 
 
 def data(parties: int = 2, *, noise: float = 0.1) -> rv.FederatedData:

@@ -9,10 +9,9 @@ import equinox as eqx
 import pytest
 from ruamel.yaml import YAML
 
-from resolvent.algorithms.aggregators import Aggregator
+from resolvent.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.participation import Full, Participation
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, help_of
 from resolvent.comparisons.experiment.experiment_file import Experiment
@@ -22,8 +21,9 @@ from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, Identity
-from resolvent.problem.models import Model
-from resolvent.problem.solvers import LocalSolver
+from resolvent.models import Model
+from resolvent.participation import Full, Participation
+from resolvent.solvers import LocalSolver
 
 FUNCTIONS = {"experiment": Experiment, **{f"{registry.title} {name}": function for registry in registries()
                                           for name, function in registry.functions.items()}}

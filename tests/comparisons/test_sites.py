@@ -17,7 +17,7 @@ from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.errors import InputError
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
-from resolvent.problem.metrics import F1, ROCAUC, AveragePrecision, BalancedAccuracy, from_function
+from resolvent.metrics import F1, ROCAUC, AveragePrecision, BalancedAccuracy, from_function
 from resolvent.problem.metrics.metric import Predictions
 
 

@@ -12,7 +12,6 @@ import resolvent as rv
 from algorithms.helpers import HUGE, Huge
 from federation.harness import EXPERIMENT, Growing, named, signed
 from federation.parts import Federation, check_trajectory, quadratic
-from resolvent.algorithms.participation import Full
 from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.report import redraw_report
 from resolvent.federation.engines.in_process import InProcess
@@ -21,6 +20,7 @@ from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.watch import Watch
+from resolvent.participation import Full
 
 THREE = ("aachen", "baden", "berlin")
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")

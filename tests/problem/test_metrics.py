@@ -11,8 +11,8 @@ from sklearn import metrics as reference
 
 import resolvent as rv
 from resolvent.errors import InputError
+from resolvent.metrics import Predictions
 from resolvent.predict.party_predictions import predictions_of_parties
-from resolvent.problem.metrics import Predictions
 from resolvent.problem.metrics.metric import settings_of
 from resolvent.problem.subset import Gatherer
 

@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, r2_score
 import nightly
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.problem.metrics import Predictions
+from resolvent.metrics import Predictions
 
 RNG = np.random.default_rng(0)
 

@@ -28,7 +28,7 @@ import resolvent as rv
 from resolvent.algorithms.algorithm import Phase
 from resolvent.algorithms.method import Method, local_work
 from resolvent.math import tree
-from resolvent.problem.solvers import LocalSolver
+from resolvent.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 STEP = 0.25

@@ -10,8 +10,8 @@ import resolvent as rv
 from resolvent import testing
 from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.math import tree
-from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
+from resolvent.solvers import LocalSolver
 
 
 class WeightedMean(SharedModelMethod):

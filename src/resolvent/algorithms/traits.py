@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.aggregators.aggregator import aggregators_of
+from resolvent.algorithms.aggregators.aggregator import Aggregator, aggregators_of
 from resolvent.algorithms.algorithm import Algorithm, Replies
 from resolvent.algorithms.description import Description, describe
 from resolvent.data.html_tables import html_facts

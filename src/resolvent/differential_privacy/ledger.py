@@ -10,7 +10,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import contains, layers
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.differential_privacy.composition import check_private_records

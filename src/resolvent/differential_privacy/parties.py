@@ -6,7 +6,7 @@ from typing import NamedTuple
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.private_parties import PrivateParties
-from resolvent.algorithms.participation import Bernoulli, Full, Participation
+from resolvent.algorithms.participation.rules import Bernoulli, Full, Participation
 from resolvent.errors import InputError
 from resolvent.math.accounting import Accountant, gaussian_epsilon
 

@@ -16,11 +16,11 @@ from resolvent.arguments import checked
 from resolvent.data import generators
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, check_range
-from resolvent.problem import models
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import Ascent, GradientStep
 from resolvent.problem.mixed import MixedProblem, mixed
+from resolvent.problem.models.model import logistic
 from resolvent.problem.objective import Batch, Context, LocalObjective
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
@@ -145,4 +145,4 @@ def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) 
         raise InputError(f"data={data.name} must be for classification, not {data.task}")
     check_range("logistic_data", "(0, inf)", advice="without it there may be no unique optimum", l2=l2)
     features = int(np.prod(data.input_shape))
-    return MixedProblem(LearningProblem(models.logistic(features, data.outputs, l2=l2), data), alpha)
+    return MixedProblem(LearningProblem(logistic(features, data.outputs, l2=l2), data), alpha)

@@ -39,8 +39,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.losses import WeightedLabels
 from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.sample_oracle import SampleOracle
-from resolvent.problem.solvers import GD, SGD, LocalSolver
-from resolvent.problem.solvers.solver import proximal_step
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver, proximal_step
 from resolvent.problem.subproblem import Subproblem
 
 _STEPS_PER_CALL = 100

@@ -30,7 +30,7 @@ from resolvent.federation.site.party import first_state
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.solvers import GD, SGD
+from resolvent.problem.solvers.solver import GD, SGD
 from resolvent.red_team.answers import attack_answers
 from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
 from resolvent.red_team.combined import (

@@ -14,7 +14,7 @@ from resolvent.algorithms.combinators.prepared import Prepared
 from resolvent.algorithms.method import local_solvers
 from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subset import Gatherer
 from resolvent.simulator.engine.cohorts import check_first_cohorts
 from resolvent.simulator.engine.compiled_rounds import ChunkRunner

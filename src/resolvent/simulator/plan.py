@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation import Arrivals, Full, Participation
+from resolvent.algorithms.participation.arrivals import Arrivals
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, nearest, quote

@@ -16,7 +16,7 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.warm_start import WarmStart
-from resolvent.algorithms.participation import Full
+from resolvent.algorithms.participation.rules import Full
 from resolvent.arguments import with_options
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked

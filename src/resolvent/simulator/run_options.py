@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.problem.metrics.metric import Metric
 from resolvent.simulator.engine.schedulers import SchedulerChoice

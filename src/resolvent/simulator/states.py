@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.rules import Participation
 
 
 class Federation(eqx.Module):

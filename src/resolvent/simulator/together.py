@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Replies
 from resolvent.math.tree import Vector
 from resolvent.testing.example import require

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Dropout, Full, Participation
+from resolvent.algorithms.participation.rules import Dropout, Full, Participation
 from resolvent.data.federated import FederatedData
 from resolvent.differential_privacy.audit import Audit, audit_scores
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.models import from_functions
+from resolvent.problem.models.model import from_functions
 from resolvent.simulator.engine.rounds import run_rounds
 
 _ABSENT = 1 - 1e-6  # the largest probability that Dropout allows, in float32

@@ -20,7 +20,7 @@ from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.description import describe
-from resolvent.algorithms.participation import Full
+from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.round import reply_shapes, stacked_replies
 from resolvent.differential_privacy.noise_keys import check_same_noise, noise_keys
 from resolvent.errors import InputError

@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Dropout, Participation, Stragglers, Uniform
+from resolvent.algorithms.participation.rules import Dropout, Participation, Stragglers, Uniform
 from resolvent.data.federated import FederatedData
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.models import from_functions
-from resolvent.problem.solvers import SGD, LocalSolver
+from resolvent.problem.models.model import from_functions
+from resolvent.problem.solvers.solver import SGD, LocalSolver
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.simulator.engine.schedulers import Queue
 from resolvent.simulator.states import Federation

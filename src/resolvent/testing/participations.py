@@ -7,8 +7,7 @@ from jaxtyping import Array
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
-from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.participation.rules import ParticipationState, first_state
+from resolvent.algorithms.participation.rules import Participation, ParticipationState, first_state
 from resolvent.errors import InputError
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import SIZES, require, types_of

@@ -21,7 +21,8 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.algorithms.method import algorithm_of_round
-from resolvent.algorithms.participation import Participation, rules
+from resolvent.algorithms.participation import rules
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.algorithms.round import (
     collect_replies,
     commit_party,

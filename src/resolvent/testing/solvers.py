@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from resolvent.problem.quadratic import QuadraticProblem
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import require

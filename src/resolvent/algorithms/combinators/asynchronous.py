@@ -19,7 +19,8 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import update_origin
-from resolvent.algorithms.participation import Arrivals, Participation
+from resolvent.algorithms.participation.arrivals import Arrivals
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree

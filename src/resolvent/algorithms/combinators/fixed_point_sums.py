@@ -26,8 +26,7 @@ from resolvent.algorithms.algorithm import Algorithm, Info, Replies
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, InnerServer, Wrapped, contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
-from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.participation.rules import ParticipationWrapper
+from resolvent.algorithms.participation.rules import Participation, ParticipationWrapper
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.fixed_point import (

@@ -20,7 +20,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.stateful import params_of
 from resolvent.problem.oracle import Oracle, PartyMemory, remembering
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 Measure: TypeAlias = Literal["loss", "score"]

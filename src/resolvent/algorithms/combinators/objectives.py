@@ -15,7 +15,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.maps import Ascent, GradientStep, Mixture, through
 from resolvent.problem.models.stateful import ParamsAndState, params_of, with_params
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 
 class MetaLearned(Combinator):

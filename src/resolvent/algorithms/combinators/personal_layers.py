@@ -24,7 +24,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 _PERSONAL_WORK = 301  # number of the work on the personal leaves, different from those of inner algorithms

@@ -14,7 +14,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
 from resolvent.problem.models.stateful import ParamsAndState, params_of, with_params
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator, Mean
+from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, PartyState, Replies
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.method import SharedModelMethod, local_work
@@ -16,9 +16,9 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.problem.solvers.optimizers import TracedOptimizer
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

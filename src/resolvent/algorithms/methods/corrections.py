@@ -16,7 +16,7 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 Option = Literal["I", "II"]

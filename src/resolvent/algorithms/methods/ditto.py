@@ -18,7 +18,7 @@ from resolvent.algorithms.method import info_of_all, local_work
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 _PERSONAL = "personal"  # name of the work on v_k

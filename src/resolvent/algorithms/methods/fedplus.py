@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.aggregators.aggregator import median_threshold
+from resolvent.algorithms.aggregators.aggregator import Aggregator, median_threshold
 from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyPart, Replies
 from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.algorithms.per_party import check_length, of_party
@@ -34,7 +33,7 @@ from resolvent.math import tree
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

@@ -16,7 +16,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

@@ -17,8 +17,8 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle, PartyMemory, remembering
-from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.minibatches import scale_budget
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

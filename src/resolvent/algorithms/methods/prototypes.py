@@ -15,7 +15,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.objective import Batch, Context, LocalObjective
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 

@@ -5,7 +5,7 @@ from resolvent.algorithms.combinators.asynchronous import Asynchronous
 from resolvent.algorithms.presets.availability import fedvarp
 from resolvent.algorithms.presets.shared import fedavg, fedprox
 from resolvent.arguments import checked
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["ca2fl", "fedasync", "fedbuff"]
 

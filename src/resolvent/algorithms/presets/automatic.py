@@ -3,7 +3,7 @@
 from itertools import product
 from typing import Annotated
 
-from resolvent.algorithms.aggregators import MoreauCentre
+from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
 from resolvent.algorithms.methods.aggregation import ModelAggregation
@@ -12,7 +12,7 @@ from resolvent.algorithms.presets.scale_free import Aggregated, aggregate_partie
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L2Norm, Penalty
-from resolvent.problem.solvers import SGD, LocalSolver
+from resolvent.problem.solvers.solver import SGD, LocalSolver
 
 __all__ = ["fedplus_auto", "model_interpolation", "protected_fedplus", "robust_interpolation"]
 

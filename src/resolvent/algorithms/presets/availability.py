@@ -3,7 +3,7 @@
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.availability import FedAU, StoredUpdates
 from resolvent.arguments import checked
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedau", "fedvarp", "mifa"]
 

@@ -7,7 +7,7 @@ from resolvent.algorithms.methods.ditto import Ditto
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["ditto", "feddane", "fednova", "scaffold"]
 

@@ -12,7 +12,7 @@ from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math.codecs import Codec, RandK, TopK
-from resolvent.problem.solvers import SGD, LocalSolver
+from resolvent.problem.solvers.solver import SGD, LocalSolver
 
 __all__ = ["ef21_bc", "ef21_sgdm", "marina", "page"]
 

@@ -9,7 +9,7 @@ from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.operators import splitting
 from resolvent.arguments import checked
 from resolvent.errors import check_range
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["admm", "feddr", "feddyn", "fedexp", "fedlin", "fedpd", "scaffnew"]
 

@@ -4,7 +4,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.fairness import AFL, TERM, FedDisco, QFedAvg
 from resolvent.arguments import checked
 from resolvent.errors import InputError
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["afl", "feddisco", "qfedavg", "term"]
 

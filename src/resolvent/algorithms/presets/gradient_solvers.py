@@ -1,7 +1,7 @@
 """A check that several presets share: their local work must be plain gradient steps."""
 
 from resolvent.errors import InputError
-from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 
 
 def require_gradient_steps(preset: str, solver: LocalSolver) -> SGD | GD:

@@ -11,7 +11,7 @@ from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.problem.maps import GradientStep
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["apfl", "fomaml", "perfedavg", "pfedme"]
 

@@ -13,7 +13,7 @@ from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, RandK
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["dcgd", "dgd", "diana", "fedmix", "flix", "l2gd", "one_shot"]
 

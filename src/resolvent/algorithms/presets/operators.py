@@ -6,7 +6,7 @@ from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Local
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.problem.schedules import Constant, Schedule
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 

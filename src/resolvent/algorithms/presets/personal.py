@@ -4,14 +4,14 @@ from typing import Annotated, Literal, TypeAlias
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
+from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets.scale_free import Aggregated, aggregate_parties, default_sigma
 from resolvent.arguments import checked
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedpi_plus", "fedplus", "fedplus_pull",
            "personal_splitting"]

@@ -13,7 +13,7 @@ from resolvent.algorithms.methods.local_objectives import (
 from resolvent.algorithms.methods.prototypes import FedProto
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedbabu", "fedbn", "feddecorr", "fedlc", "fedntd", "fedproto", "moon"]
 

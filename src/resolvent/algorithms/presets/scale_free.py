@@ -7,7 +7,8 @@ import optax
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.replies import StaleReplies
 from resolvent.algorithms.combinators.server_steps import ServerOptimizer
-from resolvent.problem.solvers import LocalSolver, traced_optimizer
+from resolvent.problem.solvers.optimizers import traced_optimizer
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["Aggregated", "aggregate_parties", "default_sigma", "with_server_momentum"]
 

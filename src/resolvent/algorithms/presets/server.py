@@ -12,7 +12,8 @@ from resolvent.algorithms.combinators.server_steps import ServerOptimizer
 from resolvent.algorithms.presets.shared import fedavg, fedprox
 from resolvent.arguments import checked
 from resolvent.errors import check_range
-from resolvent.problem.solvers import LocalSolver, traced_optimizer
+from resolvent.problem.solvers.optimizers import traced_optimizer
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedacg", "fedadam", "fedavgm", "fedyogi", "reptile"]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean
+from resolvent.algorithms.aggregators.aggregator import Aggregator, CoordinateMedian, GeometricMedian, Mean
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.cohort import StragglerPolicy
@@ -16,9 +16,10 @@ from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.arguments import checked
 from resolvent.errors import InputError
-from resolvent.problem.solvers import LBFGS, LocalSolver, OptaxSolver
+from resolvent.problem.solvers.lbfgs import LBFGS
+from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.problem.solvers.optimizers import scaled_optimizer
-from resolvent.problem.solvers.solver import GradientSolver
+from resolvent.problem.solvers.solver import GradientSolver, LocalSolver
 
 __all__ = ["attacked", "careful_local", "coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled",
            "rfa", "robust"]

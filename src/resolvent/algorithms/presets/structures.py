@@ -8,7 +8,7 @@ from resolvent.algorithms.methods.dual_variables import PrimalDual
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
 from resolvent.problem.maps import Ascent
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedcac", "fedrep", "fedsam", "fedspeed", "ifca"]
 

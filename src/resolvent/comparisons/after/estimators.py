@@ -21,9 +21,8 @@ from resolvent.algorithms.presets import fedavg
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote, shorten
 from resolvent.predict.fitted import Fitted
-from resolvent.problem import models
-from resolvent.problem.models import Model
-from resolvent.problem.solvers import SGD
+from resolvent.problem.models.model import Model, linear, logistic, mlp
+from resolvent.problem.solvers.solver import SGD
 from resolvent.simulator.run import simulate
 
 try:
@@ -142,8 +141,8 @@ class FederatedClassifier(ClassifierMixin, _FederatedEstimator):
         if count < 2:
             raise InputError(f"y has 1 class, {quote(self.classes_.tolist()[0])}, so there is nothing to learn: give "
                              "rows of another class")
-        model = (models.logistic(features, count, l2=self.l2) if self.model == "linear" else
-                 models.mlp(features, count, width=self.width, l2=self.l2))
+        model = (logistic(features, count, l2=self.l2) if self.model == "linear" else
+                 mlp(features, count, width=self.width, l2=self.l2))
         self._fit(x, numbers, groups, model, [str(i) for i in range(count)])
         return self
 
@@ -205,8 +204,8 @@ class FederatedRegressor(RegressorMixin, _FederatedEstimator):
         x, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         self.target_mean_, deviation = float(np.mean(targets)), float(np.std(targets))
         self.target_deviation_ = deviation or 1.0
-        model = (models.linear(x.shape[1], l2=self.l2) if self.model == "linear" else
-                 models.mlp(x.shape[1], 2, width=self.width, task="regression", l2=self.l2))
+        model = (linear(x.shape[1], l2=self.l2) if self.model == "linear" else
+                 mlp(x.shape[1], 2, width=self.width, task="regression", l2=self.l2))
         self._fit(x, (targets - self.target_mean_) / self.target_deviation_, groups, model, None)
         return self
 

@@ -26,7 +26,7 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
 from resolvent.predict.fitted import Fitted
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation, Stragglers
+from resolvent.algorithms.participation.rules import Participation, Stragglers
 from resolvent.comparisons.experiment.binding import Bound, parameters
 from resolvent.comparisons.experiment.file_types import key_text
 from resolvent.comparisons.experiment.registry import registry_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.checks import (
@@ -29,11 +29,11 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import default_folds
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.problem.metrics import Metric
-from resolvent.problem.models import Model
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.run_options import RunOptions

@@ -10,7 +10,7 @@ In a file a part has its Python name. Capitals and underscores in the name of a 
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -80,18 +80,15 @@ class Registry:
 
         Of a part in the catalogue only its own module is imported.
         """
-        module = modules(self.plural).get(written)
-        name = written if module is not None else self.name_of(written)
-        if name is None:
-            return None
-        return name, self.functions[name] if module is None else getattr(import_module(module), name)
+        known = modules(self.plural)
+        if (name := _spelled(written, known)) is not None:
+            return name, getattr(import_module(known[name]), name)
+        name = self.name_of(written)
+        return None if name is None else (name, self.functions[name])
 
     def name_of(self, name: str) -> str | None:
         """The Python name of the part that a file calls ``name``, or None if there is no such part."""
-        if name in self.functions:
-            return name
-        classes = (candidate for candidate, part in self.functions.items() if inspect.isclass(part))
-        return next((candidate for candidate in classes if _plain(candidate) == _plain(name)), None)
+        return _spelled(name, self.functions)
 
 
 @dataclass(frozen=True)
@@ -112,13 +109,13 @@ _REGISTRIES = (
     Registry(("resolvent.data.federated.FederatedData", "resolvent.problem.problem_data.ProblemData"), "data set",
              "data", ("resolvent.data.datasets", "resolvent.tables.party_tables"), default="table"),
     Registry((_MODEL, "resolvent.problem.problem_data.ProblemModel"), "model", "models",
-             ("resolvent.problem.models", "resolvent.torch.torch_models"),
+             ("resolvent.models",),
              supplied=frozenset({"features", "classes", "targets", "task", "shape", "vocabulary"})),
     Registry(("resolvent.problem.problem.Problem",), "problem", "problems", ("resolvent.problem.problems",),
              default="least_squares"),
     Registry(("resolvent.comparisons.tuning.settings.Search",), "search", "searches",
              ("resolvent.comparisons.tuning.settings",), default="Search"),
-    Registry(("resolvent.problem.metrics.metric.Metric",), "metric", "metrics", ("resolvent.problem.metrics",),
+    Registry(("resolvent.problem.metrics.metric.Metric",), "metric", "metrics", ("resolvent.metrics",),
              adapter="resolvent.problem.metrics.metric.settings_of"),
     Registry(("resolvent.data.partition.division.Partition",), "partition", "partitions",
              ("resolvent.data.partition.partitions",)),
@@ -132,15 +129,15 @@ _REGISTRIES = (
     Registry((_ALGORITHM,), "algorithm", "algorithms",
              ("resolvent.algorithms.presets", "resolvent.combinators"), supplied=frozenset({"solver"}),
              typical="fedavg"),
-    Registry(("resolvent.problem.solvers.solver.LocalSolver",), "solver", "solvers", ("resolvent.problem.solvers",)),
+    Registry(("resolvent.problem.solvers.solver.LocalSolver",), "solver", "solvers", ("resolvent.solvers",)),
     Registry(("resolvent.problem.solvers.minibatches.Batches",), "rule for minibatches", "batches",
-             ("resolvent.problem.solvers",)),
+             ("resolvent.solvers",)),
     Registry(("resolvent.algorithms.participation.rules.Participation",), "participation", "participation",
-             ("resolvent.algorithms.participation",)),
+             ("resolvent.participation",)),
     Registry(("resolvent.math.penalties.Penalty",), "penalty", "penalties", ("resolvent.math.penalties",),
              typical="L1"),
     Registry(("resolvent.algorithms.aggregators.aggregator.Aggregator",), "aggregator", "aggregators",
-             ("resolvent.algorithms.aggregators",), typical="Mean"),
+             ("resolvent.aggregators",), typical="Mean"),
     Registry(("resolvent.algorithms.attacks.Attack",), "attack", "attacks", ("resolvent.algorithms.attacks",),
              typical="SignFlip"),
     Registry(("resolvent.math.codecs.Codec",), "codec", "codecs", ("resolvent.math.codecs",), typical="RandK"),
@@ -243,6 +240,13 @@ def _fits_a_file(part: Callable[..., Any], registry: Registry) -> bool:
     return all(fits(hints.get(name, Any))
                for name, parameter in inspect.signature(part).parameters.items()
                if parameter.default is inspect.Parameter.empty and name not in registry.supplied)
+
+
+def _spelled(written: str, names: Collection[str]) -> str | None:
+    """The name that is written; of a class, which begins with a capital, in any spelling."""
+    if written in names:
+        return written
+    return next((name for name in names if name[0].isupper() and _plain(name) == _plain(written)), None)
 
 
 def _plain(name: str) -> str:

@@ -32,7 +32,7 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
 from resolvent.comparisons.judgement.wording import STILL_CHANGES, enumerate_names
 from resolvent.errors import count_of
-from resolvent.problem.solvers import LBFGS
+from resolvent.problem.solvers.lbfgs import LBFGS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,10 @@ import numpy as np
 from resolvent.comparisons.experiment.registry import registry_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote, shorten
-from resolvent.problem.metrics import RMSE, BalancedAccuracy
+from resolvent.problem.metrics.classification import BalancedAccuracy
 from resolvent.problem.metrics.metric import Metric, name_metrics
-from resolvent.problem.models import Model
+from resolvent.problem.metrics.regression import RMSE
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 
 MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs

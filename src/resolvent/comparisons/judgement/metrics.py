@@ -22,14 +22,15 @@ def is_share(metric: str) -> bool:
 @cache
 def range_of(metric: str) -> tuple[float, float]:
     """The smallest and the largest possible value; infinite for a metric that is none of the library's."""
-    from resolvent.problem import metrics as library  # here, because it loads JAX
+    from resolvent.comparisons.experiment.registry import registry_of
+    from resolvent.problem.metrics.metric import Metric  # here, because it loads JAX
 
     name = metric.removeprefix("global_")
     if name == "squared_error":
         return 0, math.inf
-    kinds = (kind for kind in map(vars(library).get, library.__all__)
-             if isinstance(kind, type) and issubclass(kind, library.Metric) and kind is not library.Metric)
-    return next((kind.limits for kind in kinds if kind().name == name), library.Metric.limits)
+    kinds = (kind for kind in registry_of(Metric).functions.values()
+             if isinstance(kind, type) and issubclass(kind, Metric))
+    return next((kind.limits for kind in kinds if kind().name == name), Metric.limits)
 
 
 def is_in_percent(metric: str) -> bool:

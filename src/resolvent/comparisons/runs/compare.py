@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Full
+from resolvent.algorithms.participation.rules import Full
 from resolvent.arguments import with_options
 from resolvent.comparisons.experiment.checks import check_labels, check_test_samples
 from resolvent.comparisons.experiment.experiment_file import ComparisonOptions, Experiment
@@ -22,7 +22,7 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.problem.metrics.metric import name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.problem.solvers import SGD
+from resolvent.problem.solvers.solver import SGD
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.task import Task
 

@@ -23,7 +23,7 @@ from resolvent.data.partition.folds import check_folds, split_fold
 from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError, UnusedRepliesWarning, count_of
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.record.model_folder import SavedModels

@@ -26,8 +26,7 @@ from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.comparisons.judgement.convergence import is_bound
 from resolvent.data.federated import FederatedData
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.models import Model
-from resolvent.problem.models.model import LinearModel
+from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.ridge_path import Folds, fit_ridge_path, has_ridge_path
 from resolvent.simulator.record.progress import Progress

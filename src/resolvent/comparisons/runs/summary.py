@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from resolvent.algorithms.participation import Stragglers
+from resolvent.algorithms.participation.rules import Stragglers
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.convergence import (
@@ -35,8 +35,7 @@ from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.predict.intervals import LEVEL
-from resolvent.problem.models import Model
-from resolvent.problem.models.model import LinearModel
+from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.doubts import doubt_of_replies

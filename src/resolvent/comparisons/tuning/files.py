@@ -28,7 +28,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from resolvent.data.files.atomic_files import remove_folder
 from resolvent.data.files.folder_lock import make_temporary_folder
 from resolvent.errors import InputError, UnusedRepliesWarning
 from resolvent.problem.metrics.metric import Metric
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate

@@ -16,7 +16,7 @@ from resolvent.comparisons.tuning.jobs import in_jobs
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator import run_options
 from resolvent.simulator.record.progress import Progress, progress_bar

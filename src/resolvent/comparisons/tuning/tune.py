@@ -21,7 +21,7 @@ from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import space_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.checkpoint.identity import describe, digest_of_code
 from resolvent.simulator.record.progress import progress_bars

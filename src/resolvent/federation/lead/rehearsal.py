@@ -18,7 +18,7 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.prepared import prepare
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import straggler_policy_note
@@ -28,8 +28,8 @@ from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.policy import FEDERATION, Policy
-from resolvent.problem.metrics import Metric
-from resolvent.problem.models import Model
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models.model import Model
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.party_tables import table
 from resolvent.tables.table_options import SITE_TABLE, TableOptions

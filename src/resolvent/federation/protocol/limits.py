@@ -27,8 +27,8 @@ from resolvent.errors import InputError, Interval, check_range, quote, shorten
 from resolvent.federation.protocol.policy import Policy
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
-from resolvent.problem.solvers import LocalSolver, Shuffled
-from resolvent.problem.solvers.solver import MinibatchSolver
+from resolvent.problem.solvers.minibatches import Shuffled
+from resolvent.problem.solvers.solver import LocalSolver, MinibatchSolver
 
 __all__ = ["LIMITS", "MAX_EPSILON", "NO_LIMITS", "PROFILES", "Asked", "Limit", "Limits", "Usage", "check_parts",
            "limits_of_weights", "one_split_note", "read_refusal", "reasons_to_refuse", "refusal_of_limits",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.comparisons.description.describe import describe_rows
 from resolvent.comparisons.description.disclosure import SumOfNumbers
 from resolvent.comparisons.description.settings import DescriptionFile

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.federation.protocol.policy import Policy

@@ -32,7 +32,7 @@ from resolvent.algorithms.combinators.asynchronous import Asynchronous, Asynchro
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.method import algorithm_of_round
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies, initial_server, server_step, working_parties
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol import events

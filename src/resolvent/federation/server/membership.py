@@ -18,7 +18,8 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation import Participation, rules
+from resolvent.algorithms.participation import rules
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.errors import InputError
 from resolvent.federation.protocol.events import MembersReport
 from resolvent.federation.protocol.server_messages import Ready

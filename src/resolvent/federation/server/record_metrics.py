@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.participation.rules import ParticipationState
+from resolvent.algorithms.participation.rules import Full, Participation, ParticipationState
 from resolvent.errors import InputError
 from resolvent.federation.protocol.events import EvaluationReport, Event, PhaseReport, SiteScores
 from resolvent.federation.protocol.stores import ServerRecord

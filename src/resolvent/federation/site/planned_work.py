@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.participation.rules import draw_cohort
+from resolvent.algorithms.participation.rules import Participation, draw_cohort
 from resolvent.algorithms.round import working_parties
 from resolvent.federation.protocol.policy import Policy
 from resolvent.federation.protocol.protection import protects_parties

@@ -10,8 +10,14 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
-from resolvent.algorithms.participation import Participation, ParticipationWrapper
-from resolvent.algorithms.participation.rules import ParticipationState, draw_of_round, first_state, state_before
+from resolvent.algorithms.participation.rules import (
+    Participation,
+    ParticipationState,
+    ParticipationWrapper,
+    draw_of_round,
+    first_state,
+    state_before,
+)
 
 _CHECKED_ROUNDS = 8
 _PACKAGE = "resolvent.algorithms.participation"

@@ -14,7 +14,7 @@ from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.prepared import with_memory
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine import compiled_rounds as engine
 from resolvent.simulator.engine.cohorts import draw_cohorts

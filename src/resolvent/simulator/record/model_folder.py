@@ -32,8 +32,8 @@ from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted
-from resolvent.problem.models import Model
 from resolvent.problem.models.descriptions import describe, model_from_description
+from resolvent.problem.models.model import Model
 from resolvent.simulator.storage.tree_files import named_leaves, write_tree
 from resolvent.tables.drift import TrainingRows
 from resolvent.tables.encoding_files import read_encoding, write_encoding
