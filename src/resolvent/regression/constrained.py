@@ -13,7 +13,7 @@ from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.regression.newton import FIRTH_POWER, TOLERANCE_POWER, DerivativeSums
+from resolvent.regression.newton import INEXACT_POWER, TOLERANCE_POWER, DerivativeSums
 from resolvent.regression.objective import inverse_of
 
 _NEAR = 1e-3  # of the rise: how near an end's objective is to its target before the last step
@@ -139,7 +139,7 @@ class ConstrainedFits(DerivativeSums):
         value = evaluation.value[0]
         of_fits, of_ends = (jax.tree.map(lambda leaf, part=part: leaf[part], evaluation)
                             for part in (slice(1, 1 + count), slice(1 + count, None)))
-        tolerance = newton.precision(value)**(TOLERANCE_POWER if self.firth is None else FIRTH_POWER)
+        tolerance = newton.precision(value)**(TOLERANCE_POWER if self.firth is None else INEXACT_POWER)
 
         def fit(search: NewtonState, found: SecondOrder, turn: Array, is_free: Array) -> NewtonState:
             gradient, hessian = turn.T @ found.gradient, turn.T @ found.hessian @ turn

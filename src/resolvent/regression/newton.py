@@ -22,8 +22,9 @@ from resolvent.regression.objective import RegressionOracle, inverse_of, log_det
 TOLERANCE_POWER = 0.75
 """Of the rounding error, for the default tolerance: after the last step, a decrease of about its square is left."""
 
-FIRTH_POWER = 1.2
-"""The same with Firth's penalty: a step of Fisher's scoring leaves a part of the decrease, not its square."""
+INEXACT_POWER = 1.2
+"""The same where the Hessian lacks terms, as that of Firth's penalty: a step leaves a part of the decrease, not its
+square."""
 
 
 class FederatedNewtonState(NamedTuple):
@@ -187,7 +188,7 @@ class FederatedNewton(DerivativeSums):
 
     @override
     def after(self, state: FederatedNewtonState, evaluation: SecondOrder) -> FederatedNewtonState:
-        power = TOLERANCE_POWER if self.firth is None else FIRTH_POWER
+        power = TOLERANCE_POWER if self.firth is None else INEXACT_POWER
         tolerance = newton.precision(state.search.point)**power if self.tolerance is None else self.tolerance
         search = newton.advance(state.search, evaluation, tolerance, self.l1)
         restore = ravel_pytree(state.model)[1]

@@ -361,6 +361,10 @@ def _second_order_of_block(family: Family, b: _Block) -> SecondOrder:
     return SecondOrder(b.weighted(value).sum(), b.gradient(family, slopes), b.outer(family, curvatures))
 
 
+def _terms_of_block(family: Family, b: _Block) -> RowTerms:
+    return RowTerms(*(b.weighted(term).sum() for term in jax.vmap(family.terms)(b.z, b.y)))
+
+
 @partial(jax.jit, static_argnums=0)
 def _fit_sums_of_block(power: int, family: Family, weights: ScoreWeights | None, b: _Block) -> FitSums:
     slopes, information = jax.vmap(jax.grad(family.loss))(b.z, b.y), jax.vmap(family.information)(b.z, b.y)
@@ -370,9 +374,8 @@ def _fit_sums_of_block(power: int, family: Family, weights: ScoreWeights | None,
     same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
     information, hessian, scores, gram = (b.outer(family, of_rows) for of_rows in (
         information, jax.vmap(jax.hessian(family.loss))(b.z, b.y), squares, same))
-    terms = RowTerms(*(b.weighted(term).sum() for term in jax.vmap(family.terms)(b.z, b.y)))
-    return FitSums(b.gradient(family, slopes), information, hessian, scores, jnp.zeros_like(scores), gram, terms,
-                   b.weighted(jnp.ones_like(b.y)).sum(), jnp.zeros_like(b.y[0]))
+    return FitSums(b.gradient(family, slopes), information, hessian, scores, jnp.zeros_like(scores), gram,
+                   _terms_of_block(family, b), b.weighted(jnp.ones_like(b.y)).sum(), jnp.zeros_like(b.y[0]))
 
 
 class RowsOracle(RegressionOracle):
@@ -397,6 +400,25 @@ class RowsOracle(RegressionOracle):
     @override
     def mean_second_order(self, w: Vector) -> SecondOrder:
         mean: SecondOrder = self._mean(w, partial(_second_order_of_block, self.family))
+        return mean
+
+    def mean_in_first(self, w: Vector) -> SecondOrder:
+        """The mean loss, with its derivatives in the C coefficients of the first feature and the E other parameters."""
+        def of_block(b: _Block) -> SecondOrder:
+            found: SecondOrder = _second_order_of_block(self.family, b._replace(x=b.x[:, :1]))
+            return found
+
+        mean: SecondOrder = self._mean(w, of_block)
+        return mean
+
+    def mean_gradient(self, w: Vector) -> Float[Array, " P"]:
+        """The gradient of the mean loss."""
+        mean: Array = self._mean(w, lambda b: b.gradient(self.family, jax.vmap(jax.grad(self.family.loss))(b.z, b.y)))
+        return mean
+
+    def mean_terms(self, w: Vector) -> RowTerms:
+        """The means of what the rows add to deviance and likelihood."""
+        mean: RowTerms = self._mean(w, partial(_terms_of_block, self.family))
         return mean
 
     @override

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.math.newton import SecondOrder
@@ -114,18 +114,7 @@ class SiteInterceptsOracle(RegressionOracle):
 
     def with_intercepts(self, w: Float[Array, " P"]) -> Float[Array, " Q"]:
         """All parameters: w, and the intercepts that maximise the likelihood there."""
-        a, width = self._intercepts, w.size + self._intercepts.size
-        full = jnp.zeros(width, w.dtype).at[self._others].set(w)
-
-        def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            full, _, count = state
-            _, gradient, hessian = self.inner.mean_second_order(full)
-            move = jnp.clip(-inverse_of(hessian[a][:, a]) @ gradient[a], -_LONGEST, _LONGEST)
-            return full.at[a].add(move), jnp.max(jnp.abs(move) / (1 + jnp.abs(full[a]))), count + 1
-
-        found: Array = jax.lax.while_loop(lambda s: (s[1] > _PRECISION) & (s[2] < _STEPS), step,
-                                          (full, jnp.array(jnp.inf, w.dtype), jnp.array(0)))[0]
-        return found
+        return with_intercepts(self.inner, w)
 
     def full_inverse(self, full: Float[Array, " Q"], inverse: Float[Array, "P P"]) -> Float[Array, "Q Q"]:
         """The inverse of the information about this party's intercepts and w, from that about w of all parties."""
@@ -138,13 +127,36 @@ class SiteInterceptsOracle(RegressionOracle):
 
     @property
     def _intercepts(self) -> Int[np.ndarray, " C"]:
-        """The positions of the intercepts in all parameters."""
-        return np.arange(self.inner.family.predictors) * self.inner.x.shape[1]
+        return _positions(self.inner)[0]
 
     @property
     def _others(self) -> Int[np.ndarray, " P"]:
-        family = self.inner.family
-        return np.setdiff1d(np.arange(family.predictors * self.inner.x.shape[1] + len(family.extra)), self._intercepts)
+        return _positions(self.inner)[1]
+
+
+def with_intercepts(rows: RowsOracle, w: Float[Array, " P"], precision: Float[ArrayLike, ""] = 0.0) -> Float[
+        Array, " Q"]:
+    """All parameters: w, and the coefficients a of the first feature that minimise the mean loss + precision a^2/2."""
+    (a, b), c = _positions(rows), rows.family.predictors
+
+    def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        full, _, count = state
+        _, gradient, hessian = rows.mean_in_first(full)
+        information = hessian[:c, :c] + precision * jnp.eye(c)
+        move = jnp.clip(-inverse_of(information) @ (gradient[:c] + precision * full[a]), -_LONGEST, _LONGEST)
+        return full.at[a].add(move), jnp.max(jnp.abs(move) / (1 + jnp.abs(full[a]))), count + 1
+
+    start = jnp.zeros(a.size + b.size, w.dtype).at[b].set(w)
+    found: Array = jax.lax.while_loop(lambda s: (s[1] > _PRECISION) & (s[2] < _STEPS), step,
+                                      (start, jnp.array(jnp.inf, w.dtype), jnp.array(0)))[0]
+    return found
+
+
+def _positions(rows: RowsOracle) -> tuple[Int[np.ndarray, " C"], Int[np.ndarray, " P"]]:
+    """The positions of the coefficients of the first feature in all parameters, and those of the others."""
+    family, d = rows.family, rows.x.shape[1]
+    first = np.arange(family.predictors) * d
+    return first, np.setdiff1d(np.arange(family.predictors * d + len(family.extra)), first)
 
 
 def _slopes(matrix: Float[Array, "Q Q"], a: Int[np.ndarray, " C"], b: Int[np.ndarray, " P"]) -> Float[Array, "C P"]:

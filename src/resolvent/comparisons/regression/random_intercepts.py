@@ -1,23 +1,23 @@
 """Fits with a random intercept for each site."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_of
 from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.comparisons.regression.sums import mean_fit_sums
 from resolvent.errors import DivergedError, InputError
-from resolvent.math.newton import SecondOrder
-from resolvent.problem.problem import shares_by_size
+from resolvent.math.newton import NewtonState
 from resolvent.regression.families import Gaussian
-from resolvent.regression.newton import FederatedNewton
-from resolvent.regression.objective import RowRegression
+from resolvent.regression.newton import INEXACT_POWER, FederatedNewton
+from resolvent.regression.objective import FitSums, RowRegression
 from resolvent.regression.random_intercept import RandomIntercept, ScaledGaussian
 from resolvent.simulator.run import simulate
 
-_ROUNDS = 60
+_START = 0.3  # the deviation tau with which the fit begins
 _SMALL = 1e-3  # a deviation tau below this one is zero: its logarithm has no maximum
 
 
@@ -36,53 +36,65 @@ def check_random_intercept(model: RegressionModel) -> None:
         raise InputError("a random intercept needs at least 2 sites: leave site=random out")
 
 
-def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
-    """Fit the regression again with a random intercept for each site, by sums."""
-    rows, model = rows_of(fit), fit.model
-    assert model.family is not None
-    with jax.enable_x64(True):
-        family, start, names = model.family, np.nan_to_num(fit.estimates), model.names
-        if isinstance(family, Gaussian):
-            family, names = ScaledGaussian(), (*names, "log_sigma")
-            start = np.append(start, np.log(fit.deviance / fit.count) / 2)
-        plain = RowRegression(family, rows.x, rows.y, rows.sizes, offsets=rows.offsets, block=model.block)
-        problem = RandomIntercept(plain, np.append(start, np.log(0.3)))
-        result = simulate(FederatedNewton(), problem, rounds=_ROUNDS, evaluate_every=4, progress=False, name="Newton",
-                          on_evaluation=lambda e: e.stop("converged") if _has_ended(e.result()) else None)
-        search = result.state.server.search
-        w = np.asarray(result.server_model)
-        tau = float(np.exp(w[-1]))
-        if not bool(search.has_converged) and tau > _SMALL:
-            raise DivergedError(f"the random intercept has not converged after {_ROUNDS} rounds: the common fit has "
-                                "coefficients that the rows cannot tell, or there are too few sites")
-        value, _, hessian = _mean(problem, result.server_model)
-        information, likelihood = fit.count * np.asarray(hessian), -fit.count * float(value)
-        constant = _label_part(fit.family, rows)
-    if tau <= _SMALL:
-        information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
-    covariance = np.linalg.inv(information)
-    statistic = 2 * (likelihood + constant - fit.log_likelihood)
-    return RandomInterceptFit(names, w[:len(names)], np.sqrt(np.diag(covariance))[:len(names)], tau,
-                              likelihood + constant, beyond(statistic, 1) / 2, int(search.evaluations))
+def random_problem(rows: RegressionRows, start: NDArray[np.float64] | None = None) -> RandomIntercept:
+    """The objectives of the sites with a random intercept for each.
+
+    Args:
+        start: see ``random_start``; None: zeros, for a site that is sent the parameters.
+    """
+    family = rows.model.family
+    assert family is not None
+    family = ScaledGaussian() if isinstance(family, Gaussian) else family
+    if start is None:
+        start = np.zeros(len(rows.model.columns) + len(family.extra) + 1)
+    plain = RowRegression(family, rows.x, rows.y, rows.sizes, offsets=rows.offsets, block=rows.model.block)
+    return RandomIntercept(plain, start)
 
 
-@jax.jit
-def _mean(problem: RandomIntercept, w: jax.Array) -> SecondOrder:
-    """The mean objective over all rows, with its derivatives."""
-    shares = shares_by_size(problem.sizes)
-    terms: SecondOrder = jax.lax.map(lambda k: problem.oracle(k).second_order(w), jnp.arange(len(shares)))
-    mean: SecondOrder = jax.tree.map(lambda leaf: jnp.tensordot(shares, leaf, 1), terms)
-    return mean
+def random_start(fit: Fit) -> NDArray[np.float64]:
+    """[P + 1] the estimates of the common fit, that of log(sigma) with normal labels, and log(tau)."""
+    log_sigma = [np.log(fit.deviance / fit.count) / 2] if fit.family == "gaussian" else []
+    return np.array([*np.nan_to_num(fit.estimates), *log_sigma, np.log(_START)])
 
 
-def _has_ended(result: "object") -> bool:
+def random_newton() -> FederatedNewton:
+    """The algorithm of the rounds, whose Hessians lack small terms."""
+    return FederatedNewton(tolerance=float(np.finfo(np.float64).eps)**INEXACT_POWER)
+
+
+def has_ended(search: NewtonState) -> bool:
     """Whether the fit has converged, or tau goes to zero."""
-    server = result.state.server  # type: ignore[attr-defined]
-    return bool(server.search.has_converged) or float(server.search.point[-1]) < np.log(_SMALL)
+    return bool(search.has_converged) or float(search.point[-1]) < np.log(_SMALL)
 
 
-def _label_part(family: str, rows: RegressionRows) -> float:
-    """The part of the log-likelihood that depends on the labels alone, which losses leave out."""
-    from scipy.special import gammaln
+def fit_random_intercept(fit: Fit, rounds: int) -> RandomInterceptFit:
+    """Fit the regression again with a random intercept for each site, by sums."""
+    with jax.enable_x64(True):
+        problem = random_problem(rows_of(fit), random_start(fit))
+        result = simulate(random_newton(), problem, rounds=rounds, evaluate_every=4, progress=False, name="Newton",
+                          on_evaluation=lambda e: e.stop("converged") if has_ended(
+                              e.result().state.server.search) else None)
+        search = result.state.server.search
+        return random_fit(fit, search, mean_fit_sums(problem, np.asarray(search.point), "model"))
 
-    return -float(gammaln(rows.y + 1).sum()) if family in ("poisson", "negative_binomial") else 0.0
+
+def random_fit(fit: Fit, search: NewtonState, means: FitSums) -> RandomInterceptFit:
+    """The fit with random intercepts as statisticians read it.
+
+    Args:
+        fit: the common fit.
+        search: the last state of Newton's method.
+        means: over all rows at its point.
+    """
+    w, names = np.asarray(search.point), (*fit.names, *(["log_sigma"] if fit.family == "gaussian" else []))
+    tau, information = float(np.exp(w[-1])), fit.count * np.asarray(means.hessian)
+    likelihood = fit.count * float(means.terms.likelihood)
+    if tau <= _SMALL:
+        information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood
+    elif not bool(search.has_converged):
+        raise DivergedError(f"the random intercept has not converged after {int(search.evaluations)} rounds: the "
+                            "common fit has coefficients that the rows cannot tell, or there are too few sites. Leave "
+                            "site=random out")
+    covariance = np.linalg.inv(information)
+    return RandomInterceptFit(names, w[:len(names)], np.sqrt(np.diag(covariance))[:len(names)], tau, likelihood,
+                              beyond(2 * (likelihood - fit.log_likelihood), 1) / 2, int(search.evaluations))

@@ -137,7 +137,7 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
         means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
     fit = regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
     if settings.site == "random":
-        fit = replace(fit, random=fit_random_intercept(fit))
+        fit = replace(fit, random=fit_random_intercept(fit, settings.rounds))
     if not fit.asks_likelihoods:
         return fit
     return replace(fit, likelihoods=search(fit, fit.likelihood_tests, fit.profile, settings.rounds))
