@@ -13,8 +13,9 @@ from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
 from resolvent.comparisons.experiment import catalogue
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, references
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
+from resolvent.comparisons.experiment.experiment_file import experiments
 from resolvent.comparisons.experiment.registry import listings, registries
+from resolvent.comparisons.experiment.yaml_files import read_yaml
 from resolvent.errors import InputError
 from resolvent.solvers import GD
 
@@ -24,7 +25,7 @@ SOLVER = GD(0.1)  # no column depends on the solver, and this one takes the leas
 
 def made():
     """The text of the file: kind -> name -> a line, and the entries of the algorithms, each on a line."""
-    kinds = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
+    kinds = {"experiments": {name: read_yaml(text, name)["title"] for name, text in experiments().items()}}
     for kind, parts in listings().items():
         kinds[kind] = {name: first_line(part) for name, part in parts.items()}
     entries = ",\n".join(json.dumps(entry(*named), ensure_ascii=False) for named in listings()["algorithms"].items())

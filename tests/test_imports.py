@@ -56,7 +56,7 @@ def test_the_package_loads_no_heavy_package_and_a_run_no_further_namespace():
     program = (PROGRAM % {"heavy": HEAVY, "statement": "import resolvent as rv; rv.fedavg"} +
                "rv.simulate, rv.SGD, rv.models.mlp, rv.datasets.digits\n"
                "count = sum(name.startswith('resolvent') for name in sys.modules)\n"
-               "assert count <= 290, count\n"
+               "assert count <= 260, count\n"
                # What `resolvent run` imports; python -c would find the folder of the experiments in the repository.
                "import resolvent.cli.commands, resolvent.cli.terminal, resolvent.comparisons.runs.runner\n"
                "from resolvent.comparisons.experiment.registry import listings\n"
@@ -93,14 +93,30 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(text):
     main()
 assert "A finding." in text.getvalue() and "50.0%" in text.getvalue()
 count = sum(name.startswith("resolvent") for name in sys.modules)
-assert count <= 60, count
+assert count <= 35, count
 """
     assert loaded(statement, ["jax", "matplotlib", "pandas", "pyarrow"]) == ""
 
 
+@pytest.mark.when_changed
+def test_an_experiment_is_shown_with_the_modules_of_the_parts_that_it_names():
+    statement = """
+import contextlib, io
+from resolvent.cli import main
+sys.argv, text = ["resolvent", "show", "digits"], io.StringIO()
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(text):
+    main()
+assert "careful_local" in text.getvalue()
+count = sum(name.startswith("resolvent.") for name in sys.modules)
+assert count <= 130, count
+"""
+    assert loaded(statement, ["resolvent.algorithms.attacks", "resolvent.data.images_text", "resolvent.simulator.run",
+                              "resolvent.comparisons.judgement.advice"]) == ""
+
+
 def test_a_regression_loads_no_namespace_that_its_file_does_not_name():
     statement = "import resolvent.cli.plan_files, resolvent.comparisons.regression.regress"
-    namespaces = ["resolvent.algorithms.presets", "resolvent.data.datasets", "resolvent.problem.problems",
+    namespaces = ["resolvent.algorithms.presets", "resolvent.datasets", "resolvent.problem.problems",
                   "resolvent.torch.torch_models", "resolvent.comparisons.experiment.experiment_file"]
     assert loaded(statement, namespaces) == ""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from resolvent.algorithms import presets
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
-from resolvent.comparisons.judgement.advice import DecisionRule
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.runs.load import load
 from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData

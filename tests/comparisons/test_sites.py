@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.comparisons.judgement.advice import DecisionRule
 from resolvent.comparisons.judgement.convergence import Convergence
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues

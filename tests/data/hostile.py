@@ -26,8 +26,8 @@ import numpy as np
 import pandas as pd
 
 from mutations import choose, mutate_bytes
-from resolvent.data.datasets import leaf
 from resolvent.data.federated import SPLITS
+from resolvent.data.images_text.formats import leaf
 from resolvent.errors import InputError
 from resolvent.tables.party_tables import from_frame, table
 

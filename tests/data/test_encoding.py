@@ -389,7 +389,7 @@ def test_new_rows_are_read_from_a_file_as_the_training_table_was(tmp_path):
 
 
 def test_arrays_have_an_encoding_of_their_shape_and_range():
-    from resolvent.data.datasets import synthetic
+    from resolvent.data.generators import synthetic
 
     data = synthetic(parties=2, features=3)
     assert data.encoding is None

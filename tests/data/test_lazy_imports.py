@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import resolvent.data
-from resolvent.data.datasets import _load_digits
+from resolvent.data.digits import _load_digits
 
 LARGE = {"pandas", "pyarrow", "sklearn", "scipy", "matplotlib"}
 

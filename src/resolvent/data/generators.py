@@ -1,4 +1,4 @@
-"""The papers' synthetic data, as defined in the papers or in their authors' programs."""
+"""Synthetic data: the papers', as defined in them or in their authors' programs, and linear regressions of any size."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,3 +192,36 @@ def sines(*, parties: int = 50, functions: int | None = None, samples: int = 20,
          + noise * rng.normal(size=(parties, samples)))
     return FederatedData.from_arrays(list(x.astype(np.float32)), list(y.astype(np.float32)), task="regression",
                                      validation=validation, test=test, seed=seed, name="sines")
+
+
+@checked
+def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heterogeneity: float = 1.0,
+              noise: float = 0.1, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
+    """Linear regressions whose true weights differ between parties: y = x'(w + heterogeneity*v_k) + noise.
+
+    For benchmarks and first steps, with any number of parties; x, w and v_k are standard normal.
+
+    Args:
+        parties: number of parties.
+        samples: samples per party.
+        features: number of inputs.
+        heterogeneity: standard deviation of the parties' true weights around the common ones.
+        noise: standard deviation of the noise on the labels.
+        validation: share of each party's samples for validation.
+        test: share of each party's samples for testing.
+        seed: seed of all random numbers.
+
+    Raises:
+        InputError: an argument is out of range.
+
+    Example:
+        >>> rv.datasets.synthetic(parties=3, samples=4, features=5)
+        FederatedData('synthetic regression', 3 parties, 9 training samples, inputs [5], regression)
+    """
+    check_range("synthetic", "[1, inf)", parties=parties, samples=samples, features=features)
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(parties, samples, features)).astype(np.float32)
+    true = rng.normal(size=features) + heterogeneity * rng.normal(size=(parties, features))
+    y = np.einsum("knf,kf->kn", x, true) + noise * rng.normal(size=(parties, samples))
+    return FederatedData.from_arrays(list(x), list(y.astype(np.float32)), task="regression", validation=validation,
+                                     test=test, seed=seed, name="synthetic regression")

@@ -20,7 +20,8 @@ from resolvent.simulator.engine.evaluate import evaluate_models, evaluate_split,
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
-from resolvent.simulator.record.metrics_table import HELD_OUT, MetricsTable
+from resolvent.simulator.record.metrics_table import MetricsTable
+from resolvent.simulator.record.party_metrics import HELD_OUT
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.record.systems import MessageBytes
 from resolvent.simulator.states import Chunk, RoundRecord

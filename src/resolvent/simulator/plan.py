@@ -22,7 +22,7 @@ from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.engine.schedulers import SchedulerChoice, Sharded
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulator.record.events import OnEvaluation
-from resolvent.simulator.record.metrics_table import PartyMetrics
+from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.states import Rounds
 from resolvent.simulator.task import Task, check_held_out, check_sizes

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from resolvent.algorithms.presets.compression import *
     from resolvent.algorithms.presets.corrections import *
     from resolvent.algorithms.presets.fairness import *
+    from resolvent.algorithms.presets.malicious import *
     from resolvent.algorithms.presets.meta import *
     from resolvent.algorithms.presets.mixing import *
     from resolvent.algorithms.presets.operators import *
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from resolvent.algorithms.presets.shared import *
     from resolvent.algorithms.presets.structures import *
 
-_MODULES = ("shared", "personal", "operators", "baselines", "corrections", "fairness", "meta", "server", "automatic",
-            "mixing", "structures", "representations", "compression", "availability", "asynchronous")
+_MODULES = ("shared", "malicious", "personal", "operators", "baselines", "corrections", "fairness", "meta", "server",
+            "automatic", "mixing", "structures", "representations", "compression", "availability", "asynchronous")
 
 if not TYPE_CHECKING:  # for a type checker a module with a __getattr__ has every name
     def __getattr__(name):

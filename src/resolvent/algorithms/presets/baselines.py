@@ -1,15 +1,12 @@
-"""Methods that the papers compare with."""
+"""Corrections of FedAvg that most papers compare with."""
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.aggregation import FedNova
 from resolvent.algorithms.methods.corrections import FedDANE, Option, Scaffold
-from resolvent.algorithms.methods.ditto import Ditto
-from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
-from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver, require_gradient_steps
 
-__all__ = ["ditto", "feddane", "fednova", "scaffold"]
+__all__ = ["feddane", "fednova", "scaffold"]
 
 
 @checked
@@ -114,36 +111,3 @@ def fednova(solver: LocalSolver) -> Algorithm:
         Optimization, NeurIPS 2020, section 4.
     """
     return FedNova(solver=solver)
-
-
-@checked
-def ditto(solver: LocalSolver, *, lam: float | None = None) -> Algorithm:
-    """Ditto: FedAvg's shared model, and a personal model that lam/2 |v_k - w~|^2 keeps near it.
-
-    Personal models do not influence the shared model, which is exactly FedAvg's.
-
-    Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, where w~ is FedAvg's shared model.
-    Update: w_k = solve f_k from w~; v_k <- solve f_k + lam/2 |. - w~|^2 from v_k; w~ <- mean of w_k.
-    Communication: down 1 model, up 1; a party stores v_k and does the local work twice.
-    Defaults: lam makes 1/(1 + learning_rate*lam) equal to 0.95, as sigma of Fed+, whatever the scale of the parameters;
-    0.1 for a solver without a learning rate. 0 is local training, and large lam approaches FedAvg. With an outlier
-    among ten parties it is 5.6 points below training alone, where lam = 0.02 is 1.2 above
-    (``benchmarks/preset_defaults.json``).
-    Use when: parties differ, and an unchanged shared model is wanted in addition to the personal models.
-
-    Args:
-        solver: local solver of each party, for both models.
-        lam: weight of the term that keeps the personal model near the shared one; 0 is local training; default:
-            0.053/learning rate.
-
-    Raises:
-        InputError: ``lam`` is negative.
-
-    Example:
-        >>> algorithm = rv.ditto(rv.SGD(0.1, batch_size=20, epochs=1), lam=0.5)
-
-    References:
-        Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
-        Algorithm 1.
-    """
-    return Ditto(solver=solver, lam=default_sigma(solver, lam))

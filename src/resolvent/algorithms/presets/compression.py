@@ -8,11 +8,10 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
 from resolvent.algorithms.combinators.momentum import Momentum
 from resolvent.algorithms.methods.gradient import DistributedGradient, RecursiveGradient
-from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math.codecs import Codec, RandK, TopK
-from resolvent.problem.solvers.solver import SGD, LocalSolver
+from resolvent.problem.solvers.solver import SGD, LocalSolver, require_gradient_steps
 
 __all__ = ["ef21_bc", "ef21_sgdm", "marina", "page"]
 

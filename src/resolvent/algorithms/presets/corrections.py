@@ -5,11 +5,10 @@ from resolvent.algorithms.combinators.replies import StaleReplies
 from resolvent.algorithms.methods.aggregation import FedExP
 from resolvent.algorithms.methods.corrections import FedDANE, Scaffnew
 from resolvent.algorithms.methods.dual_variables import ConsensusADMM, FedDyn, PrimalDual
-from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.operators import splitting
 from resolvent.arguments import checked
 from resolvent.errors import check_range
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver, require_gradient_steps
 
 __all__ = ["admm", "feddr", "feddyn", "fedexp", "fedlin", "fedpd", "scaffnew"]
 

@@ -6,12 +6,11 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.objectives import MetaLearned
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.personal_models import APFL, PFedMe
-from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.problem.maps import GradientStep
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver, require_gradient_steps
 
 __all__ = ["apfl", "fomaml", "perfedavg", "pfedme"]
 

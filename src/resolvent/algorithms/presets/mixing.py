@@ -8,12 +8,11 @@ from resolvent.algorithms.combinators.objectives import ExplicitMixture
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.own_optimum import OneShot
 from resolvent.algorithms.methods.personal_models import L2GD
-from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, RandK
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver, require_gradient_steps
 
 __all__ = ["dcgd", "dgd", "diana", "fedmix", "flix", "l2gd", "one_shot"]
 

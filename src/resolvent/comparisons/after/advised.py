@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from resolvent.comparisons.judgement.advice import MARGIN
+from resolvent.comparisons.judgement.decision_rule import MARGIN
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
 from resolvent.comparisons.runs.record import RunRecord
 from resolvent.errors import InputError, quote

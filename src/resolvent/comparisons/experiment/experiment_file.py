@@ -21,7 +21,7 @@ from resolvent.comparisons.experiment.checks import (
     model_of_problem,
 )
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
-from resolvent.comparisons.judgement.advice import DecisionRule
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_decisive_metric
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.data.encoded_rows import Encoding

@@ -107,7 +107,7 @@ class Component:
 
 _REGISTRIES = (
     Registry(("resolvent.data.federated.FederatedData", "resolvent.problem.problem_data.ProblemData"), "data set",
-             "data", ("resolvent.data.datasets", "resolvent.tables.party_tables"), default="table"),
+             "data", ("resolvent.datasets",), default="table"),
     Registry((_MODEL, "resolvent.problem.problem_data.ProblemModel"), "model", "models",
              ("resolvent.models",),
              supplied=frozenset({"features", "classes", "targets", "task", "shape", "vocabulary"})),
@@ -123,8 +123,8 @@ _REGISTRIES = (
              ("resolvent.simulator.record.systems",), default="VirtualClock"),
     Registry(("resolvent.differential_privacy.budget.PrivacyBudget",), "privacy budget", "privacy",
              ("resolvent.privacy",), default="PrivacyBudget"),
-    Registry(("resolvent.comparisons.judgement.advice.DecisionRule",), "decision rule", "decisions",
-             ("resolvent.comparisons.judgement.advice",), default="DecisionRule"),
+    Registry(("resolvent.comparisons.judgement.decision_rule.DecisionRule",), "decision rule", "decisions",
+             ("resolvent.comparisons.judgement.decision_rule",), default="DecisionRule"),
     Registry(("resolvent.data.partition.shifts.Shift",), "shift", "shifts", ("resolvent.data.partition.shifts",)),
     Registry((_ALGORITHM,), "algorithm", "algorithms",
              ("resolvent.algorithms.presets", "resolvent.combinators"), supplied=frozenset({"solver"}),

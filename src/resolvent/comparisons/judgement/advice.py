@@ -84,15 +84,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.calibration_slope import Calibration
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.population import Posterior, Strangers, population_posterior
 from resolvent.comparisons.judgement.power_forecast import further_rows
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.predict.intervals import LEVEL, Interval
 
-__all__ = ["Candidate", "DecisionRule", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss",
+__all__ = ["Candidate", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss",
            "site_evidence"]
 
-MARGIN = 0.01
 FEWEST_ROWS = 10  # held-out rows of a site that is judged
 _JOIN = 0.75
 _SCALE, _WIDE, _STRANGERS = 0.1, 0.5, 0.1
@@ -109,29 +109,6 @@ LabelKind = Literal["binary", "classes", "numbers", "other"]
 ModelKind = Literal["shared", "personal"]
 Reason = Literal["expected gain", "expected loss", "own evidence", "another relation", "no difference", "few rows",
                  "not converged", "diverged", "no evidence"]
-
-
-@dataclass(frozen=True)
-class DecisionRule:
-    """How a site weighs gains and losses when it decides whether to join a federation.
-
-    Attributes:
-        cost: how many times as bad a loss is as a gain of the same size, positive.
-        margin: gains and losses up to this size make no difference; in skill, or in units of the metric with
-            ``decide_by``.
-
-    Raises:
-        InputError: ``cost`` or ``margin`` is not positive.
-
-    Example:
-        >>> rule = rv.DecisionRule(cost=1.0)  # a loss of one point is as bad as a missed gain of one
-    """
-
-    cost: float = 2.0
-    margin: float = MARGIN
-
-    def __post_init__(self) -> None:
-        check_range(self, "(0, inf)", cost=self.cost, margin=self.margin)
 
 
 class SiteEvidence(NamedTuple):
@@ -287,7 +264,8 @@ def base_loss(labels: Array, *, kind: LabelKind) -> float:
     return float(-(p * np.log(p)).sum())
 
 
-def advise(candidates: Sequence[Candidate], rule: DecisionRule = DecisionRule()) -> FederationAdvice:
+def advise(candidates: Sequence[Candidate],
+           rule: DecisionRule = DecisionRule()) -> FederationAdvice:  # noqa: B008 - it is frozen
     """The method that the federation should run, and the advice to each site.
 
     Args:

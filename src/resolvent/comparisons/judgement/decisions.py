@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import Candidate, DecisionRule, ModelKind, SiteEvidence, advise
+from resolvent.comparisons.judgement.advice import Candidate, ModelKind, SiteEvidence, advise
 from resolvent.comparisons.judgement.convergence import Convergence
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import run_columns
 from resolvent.comparisons.judgement.site_judgement import Sites

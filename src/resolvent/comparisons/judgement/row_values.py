@@ -26,7 +26,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, Sampling
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.models.model import LinearModel, Model
-from resolvent.simulator.record.metrics_table import uninformative
+from resolvent.simulator.record.party_metrics import uninformative
 from resolvent.simulator.record.result import Result
 from resolvent.xla.shapes import shapes_of
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import DecisionRule, SiteAdvice
+from resolvent.comparisons.judgement.advice import SiteAdvice
 from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, collapses, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence

@@ -22,7 +22,7 @@ from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
-from resolvent.comparisons.judgement.advice import DecisionRule
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.data.weights import ClassWeights
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError

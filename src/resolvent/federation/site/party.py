@@ -80,7 +80,7 @@ from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.engine.evaluate import evaluate_models
-from resolvent.simulator.record.metrics_table import HELD_OUT, PartyMetrics
+from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 from resolvent.simulator.storage.tree_files import digest
 
 

@@ -38,7 +38,7 @@ from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import smallest_split
 from resolvent.federation.site.sum_party import SumParty, secure_site
 from resolvent.problem.problem import Problem
-from resolvent.simulator.record.metrics_table import PartyMetrics
+from resolvent.simulator.record.party_metrics import PartyMetrics
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 # Whether a plan is beyond these limits depends on the values in the rows.

@@ -44,7 +44,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.evaluate import evaluate_models
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
-from resolvent.simulator.record.metrics_table import HELD_OUT, PartyMetrics
+from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 
 if TYPE_CHECKING:
     from resolvent.comparisons.judgement.advice import SiteEvidence

@@ -54,8 +54,9 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
 from resolvent.problem.models.model import LinearModel, Model
 from resolvent.simulator.checkpoint.identity import fingerprint_of
-from resolvent.simulator.record.metrics_table import MetricsTable, PartyMetrics
+from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
+from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.tables.drift import summarize
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import from_plain, to_plain, write_encoding

@@ -300,3 +300,11 @@ def proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike,
         def move(w: Array, g: Array, c: Array) -> Array:
             return jnp.asarray(kappa * (w - rate * g) + (1 - kappa) * c)
     return jax.tree.map(lambda w, g, c: move(w, g, c).astype(w.dtype), w, g, subproblem.center)
+
+
+def require_gradient_steps(preset: str, solver: LocalSolver) -> SGD | GD:
+    """Return the solver if its work is a number of plain gradient steps."""
+    if not isinstance(solver, SGD | GD):
+        raise InputError(f"{preset} needs plain gradient steps, got {type(solver).__name__}: use SGD or GD; for "
+                         "clipped gradients, SGD(clip=1.0)")
+    return solver

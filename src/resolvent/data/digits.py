@@ -1,4 +1,4 @@
-"""Data sets by name: each is a function that returns ``FederatedData``."""
+"""scikit-learn's handwritten digits, divided over parties by class."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,18 +9,8 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
-from resolvent.data.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
-from resolvent.data.images_text.formats import leaf, libsvm
-from resolvent.data.images_text.images import cifar10, emnist, fashion_mnist, mnist
-from resolvent.data.images_text.texts import sentiment, shakespeare, stackexchange
-from resolvent.data.imported import from_consecutive, from_dataset
 from resolvent.data.partition.division import cut_points
-from resolvent.data.sample_trees import pad_sequences
 from resolvent.errors import InputError, check_range
-
-__all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic",
-           "from_consecutive", "from_dataset", "leaf", "libsvm", "mnist", "pad_sequences", "sentiment",
-           "shakespeare", "sines", "splitting_logistic", "stackexchange", "synthetic"]
 
 
 @checked
@@ -106,36 +96,3 @@ def _divide_classes(y: NDArray[Any], classes: list[set[int]], sizes: NDArray[Any
         for k, part in zip(holders, np.split(of_class, cuts), strict=True):
             rows[k].append(part)
     return [np.concatenate(parts) for parts in rows]
-
-
-@checked
-def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heterogeneity: float = 1.0,
-              noise: float = 0.1, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
-    """Linear regressions whose true weights differ between parties: y = x'(w + heterogeneity*v_k) + noise.
-
-    For benchmarks and first steps, with any number of parties; x, w and v_k are standard normal.
-
-    Args:
-        parties: number of parties.
-        samples: samples per party.
-        features: number of inputs.
-        heterogeneity: standard deviation of the parties' true weights around the common ones.
-        noise: standard deviation of the noise on the labels.
-        validation: share of each party's samples for validation.
-        test: share of each party's samples for testing.
-        seed: seed of all random numbers.
-
-    Raises:
-        InputError: an argument is out of range.
-
-    Example:
-        >>> rv.datasets.synthetic(parties=3, samples=4, features=5)
-        FederatedData('synthetic regression', 3 parties, 9 training samples, inputs [5], regression)
-    """
-    check_range("synthetic", "[1, inf)", parties=parties, samples=samples, features=features)
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(parties, samples, features)).astype(np.float32)
-    true = rng.normal(size=features) + heterogeneity * rng.normal(size=(parties, features))
-    y = np.einsum("knf,kf->kn", x, true) + noise * rng.normal(size=(parties, samples))
-    return FederatedData.from_arrays(list(x), list(y.astype(np.float32)), task="regression", validation=validation,
-                                     test=test, seed=seed, name="synthetic regression")
