@@ -610,6 +610,13 @@ def folds_cost() -> str:
             f"takes {seconds:.1f} s")
 
 
+def population_sums() -> str:
+    """Of how many sites the gain was found from a sum that hides it, by the number of sites in the sum."""
+    rows = read("population_sums")
+    return ", ".join(f"{row['found']:.0%} of the sites with {row['sites']} in the sum".replace("%", " %")
+                     for row in rows)
+
+
 # The papers' claims.
 
 def verdicts() -> str:

@@ -6,7 +6,7 @@ Each table is divided at random among 3, 4 and 5 sites; the span of a site has t
 as a site counts them. A row of the JSON has the number of rows of a site, the rank of the span, and the largest
 leverage of all sites; and whether all sites take part at the default limits, plain and with secure sums. For an
 experiment with these columns it has the same, plain, with one split of the rows and with five folds, whose answers
-have the columns of the training rows of each fold. Only the columns are judged here, not what the other limits of a
+have the columns of the training rows of each fold; and with five folds in secure sums. Only the columns are judged here, not what the other limits of a
 site say.
 """
 
@@ -65,9 +65,10 @@ def main() -> None:
         out.write_text(text + "\n", "utf-8")
     for least, most in ((0, 20), (20, 50), (50, 100), (100, 200), (200, 10**6)):
         some = [row for row in rows if least <= row["rows"] < most]
-        plain, sums, split, folds = (sum(row[key] for row in some) for key in ("plain", "sums", "split", "folds"))
+        plain, sums, split, folds, in_sums = (sum(row[key] for row in some) for key in (
+            "plain", "sums", "split", "folds", "folds_in_sums"))
         print(f"{least} to {most} rows a site: {len(some)} fits, {plain} plain, {sums} with secure sums; "
-              f"experiments: {split} with one split, {folds} with five folds")
+              f"experiments: {split} with one split, {folds} with five folds, {in_sums} with five in secure sums")
     ratios = [row["leverage_folds"] / row["leverage_split"] for row in rows if row["leverage_folds"] < 1]
     print(f"where five folds have a leverage below 1, it is {np.median(ratios):.1f} times that of one split (median)")
 
@@ -92,7 +93,7 @@ def measure(name: str, frame: pd.DataFrame, formula: str, sites: int) -> dict[st
     classes = np.unique(y)
     label = y[:, None] == classes if len(classes) <= 10 else y
     owners, spans = np.random.default_rng(0).permutation(len(frame)) % sites, dict[str, list[Span]]()
-    takes_part = dict.fromkeys(("plain", "sums", "split", "folds"), True)
+    takes_part = dict.fromkeys(("plain", "sums", "split", "folds", "folds_in_sums"), True)
     for site in range(sites):
         columns = {"label": label[owners == site], "design": x[owners == site]}
         first = Span.of_rows(int((owners == site).sum()))
@@ -100,8 +101,9 @@ def measure(name: str, frame: pd.DataFrame, formula: str, sites: int) -> dict[st
         of_split, of_folds = _columns_of(columns, [split]), _columns_of(columns, folds)
         for key, asked in (("", columns), ("_split", of_split), ("_folds", of_folds)):
             spans.setdefault(key, []).append(first.extended(asked))
-        for key, asked in (("plain", columns), ("sums", columns), ("split", of_split), ("folds", of_folds)):
-            largest = limits.max_leverage_in_sums if key == "sums" else limits.max_leverage
+        for key, asked in (("plain", columns), ("sums", columns), ("split", of_split), ("folds", of_folds),
+                           ("folds_in_sums", of_folds)):
+            largest = limits.max_leverage_in_sums if key.endswith("sums") else limits.max_leverage
             try:
                 first.extended(asked, largest, limits.max_parameters_per_row)
             except LeverageError:

@@ -15,6 +15,7 @@ from resolvent import load
 from resolvent.cli.refit import refit as refit_command
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
+from resolvent.comparisons.runs.load import load_fitted
 from resolvent.comparisons.runs.record import read_record
 from resolvent.data.partition.splits import join_splits
 from resolvent.errors import InputError
@@ -173,3 +174,24 @@ def load_models(run):
 def test_a_lead_cannot_order_a_site_to_use_a_model():
     with pytest.raises(InputError, match="--anyway: with a kit the sites train again, and each decides"):
         refit_command(Path("runs/mine"), Path("kits/lead"), anyway=True)
+
+
+@pytest.mark.when_changed
+def test_a_site_that_the_shared_model_harms_predicts_with_its_own_after_a_refit(tmp_path):
+    """Its labels are the others' with yes and no exchanged: FedAvg is worse than its majority class, before and after."""
+    wide = {"limits": limits(max_leverage=None, max_parameters_per_row=None, max_total_rounds=None)}
+    text = EXPERIMENT.replace("rounds: 3", "rounds: 20").replace("every: 3", "every: 20").replace("local,", "careful_local,")
+    consortium = Consortium(tmp_path, dict.fromkeys(SITES, wide), text=text)
+    path = tmp_path / "aachen.csv"
+    frame = pd.read_csv(path)
+    frame.assign(ill=frame["ill"].map({"yes": "no", "no": "yes"})).to_csv(path, index=False)
+    assert consortium.serve() == {"status": "complete"}
+    record, run = read_record(tmp_path / "aachen" / "mine-1"), tmp_path / "aachen" / "mine-1"
+    (site,) = record.judged.values()
+    assert site.facts.losses["FedAvg"] > site.facts.losses["majority class"]
+    assert load_fitted(run, None, "aachen").method == "alone"
+    shutil.rmtree(tmp_path / "server")
+    _, outcome = refit(consortium)
+    assert outcome == {"status": "complete"}
+    assert load_fitted(run, None, "aachen").method == "alone"
+    assert load_fitted(run, "FedAvg", "aachen").method == "FedAvg"  # only by its name

@@ -9,18 +9,21 @@ import pandas as pd
 import pytest
 
 from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, answer_of, limits, read_request, sent
+from federation.secure_parts import SECURE
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
+from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.site import table as site_table
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.table import FoldOfTable, read_site_table
 
-WIDE = limits(max_leverage=None, max_parameters_per_row=None)
+WIDE = limits(max_leverage=None, max_leverage_in_sums=None, max_parameters_per_row=None)
 
 
 def consortium_with(folder, of_aachen, text="folds: 3\n"):
@@ -105,12 +108,85 @@ def test_epsilon_adds_up_over_folds(tmp_path):
     assert spent[1] > 2 * spent[0] > 0
 
 
-@pytest.mark.parametrize(("text", "reason"), [("folds: 3\nseeds: 2\n", "several seeds"),
-                                              ("folds: 3\nprivacy: {secure_sums: true}\n", "secure sums.*set folds: 1, "
-                                               "with which mean scores are summed, and each site's own report")])
-def test_folds_that_do_not_go_with_other_settings_are_refused_at_the_file(text, reason, tmp_path):
-    with pytest.raises(InputError, match=f"folds: 3: in a federation folds do not go with {reason}"):
-        consortium_with(tmp_path, NO_LIMITS, text)
+def test_folds_that_do_not_go_with_several_seeds_are_refused_at_the_file(tmp_path):
+    with pytest.raises(InputError, match="folds: 3: in a federation folds do not go with several seeds"):
+        consortium_with(tmp_path, NO_LIMITS, "folds: 3\nseeds: 2\n")
+
+
+@pytest.mark.when_changed
+def test_in_secure_sums_each_site_judges_all_of_its_rows_and_the_lead_has_the_mean(tmp_path):
+    """Evidence, scores and models of a site are those of the run without secure sums, up to their rounding."""
+    records = {}
+    for name, text in {"plain": SECURE[:SECURE.index("privacy:")], "secure": SECURE}.items():
+        (tmp_path / name).mkdir()
+        consortium = Consortium(tmp_path / name, text=f"{text}folds: 3\n", policy=REHEARSAL)
+        assert consortium.serve() == {"status": "complete"}
+        records[name] = [read_record(tmp_path / name / folder) for folder in ("out", *(f"{s}/mine-1" for s in SITES))]
+    lead, *of_sites = records["secure"]
+    assert (lead.folds, lead.judged) == (3, {})
+    for plain, secure, rows in zip(records["plain"][1:], of_sites, (30, 40), strict=True):
+        (expected,), (site,) = plain.judged.values(), secure.judged.values()
+        assert site.test_rows == expected.test_rows == rows
+        assert site.scores == expected.scores
+        for label, of_method in expected.facts.evidence.items():
+            for kind, numbers in of_method.items():
+                np.testing.assert_allclose(site.facts.evidence[label][kind], numbers, rtol=1e-6, atol=1e-6)
+    metrics = consortium.metrics()
+    means = metrics[(metrics["split"] == "test")].set_index("method")["value"]
+    assert {*metrics["metric"][metrics["split"] == "test"]} == {"mean_accuracy"}
+    for label in ("alone", "FedAvg"):
+        expected = np.mean([site.scores[label].value for record in of_sites for site in record.judged.values()])
+        np.testing.assert_allclose(means[label], expected, atol=1e-6)
+
+
+class LeavesOut(InProcess):
+    """A server that asks for the sums of the folds without a site: with those of the tables, they give its rows."""
+
+    answers: ClassVar[list] = []
+
+    def broadcast(self, messages, **times):
+        heads = {name: decode(bytes(message)) for name, message in messages.items()}
+        if {head.kind for head in heads.values()} == {"sum"} and next(iter(heads.values())).phase > 0:
+            fewer = [name for name in heads if name != "aachen"]
+            asked = {name: encode(replace(heads[name], facts={**heads[name].facts, "asked": fewer})) for name in fewer}
+            self.answers.extend(decode(reply) for reply in super().broadcast(asked, **times).values())
+        return super().broadcast(messages, **times)
+
+
+@pytest.mark.when_changed
+def test_a_sum_of_folds_is_over_all_sites_or_there_is_none(tmp_path):
+    """Over the others alone, the numbers of a site would be the difference to the sums of the whole tables."""
+    consortium = Consortium(tmp_path, {site: {"limits": WIDE} for site in SITES}, text=f"{SECURE}folds: 3\n")
+    LeavesOut.answers.clear()
+    assert consortium.serve(transport=LeavesOut) == {"status": "complete"}
+    assert [answer.kind for answer in LeavesOut.answers] == ["refusal"] * 4  # three folds, and the scores
+
+
+class AsksForFolds(InProcess):
+    """A server that asks for the sum of a fold although a site refuses folds."""
+
+    answers: ClassVar[dict] = {}
+
+    def broadcast(self, messages, **times):
+        replies = super().broadcast(messages, **times)
+        heads = {name: decode(bytes(message)) for name, message in messages.items()}
+        if {(head.kind, head.phase) for head in heads.values()} == {("sum", 0)}:
+            asked = {name: encode(replace(head, phase=1)) for name, head in heads.items()}
+            self.answers.update({name: decode(reply).kind for name, reply in super().broadcast(asked, **times).items()})
+        return replies
+
+
+@pytest.mark.when_changed
+def test_a_site_that_refuses_folds_is_in_no_sum_of_a_fold(tmp_path):
+    """So that its masks stay in the sum of the others; the run has one split, and says why."""
+    files = {"aachen": {"limits": replace(WIDE, min_cell=3)}, "berlin": {"limits": WIDE}}
+    consortium = Consortium(tmp_path, files, text=f"{SECURE}folds: 15\n")
+    assert consortium.serve(transport=AsksForFolds) == {"status": "complete"}
+    assert AsksForFolds.answers == {"aachen": "refusal", "berlin": "reply"}
+    lead = read_record(tmp_path / "out")
+    assert lead.folds == 1
+    (note,) = [line for line in lead.data.notes if "one split instead of folds" in line]
+    assert "aachen: refused" in note
 
 
 class Reports(InProcess):

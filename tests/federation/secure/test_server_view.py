@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, read_request
+from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, limits, read_request
 from federation.schema_tables import SETTINGS, pooled_table, site_tables
 from federation.secure_parts import SECURE
 from resolvent.comparisons.runs.record import read_record
@@ -43,7 +43,8 @@ class Listener(InProcess):
 
 def view(folder, change=lambda table: table, text=TEXT):
     """What the server hears from berlin in a run: kind and content of every answer, and the outcome."""
-    consortium = Consortium(folder, text=text)
+    wide = {"limits": limits(max_leverage_in_sums=None, max_parameters_per_row=None)}
+    consortium = Consortium(folder, dict.fromkeys(SITES, wide), text=text)
     path = folder / "berlin.csv"
     frame = consortium.frame[consortium.frame["site"] == "berlin"].drop(columns="site")
     change(frame).to_csv(path, index=False)
@@ -80,17 +81,23 @@ def other_rows(table):
 
 
 @pytest.mark.when_changed
-def test_no_message_that_the_server_receives_depends_on_the_rows_of_a_site(tmp_path):
+@pytest.mark.parametrize(("folds", "sums"), [
+    # One sum of the table; for the methods alone and FedAvg two evaluations; for FedAvg two rounds.
+    (1, 1 + 2 * 2 + 2),
+    # Sums of the table and of three folds; for FedAvg two rounds in each; one of the scores at the end.
+    (3, 1 + 3 + 3 * 2 + 1)])
+def test_no_message_that_the_server_receives_depends_on_the_rows_of_a_site(folds, sums, tmp_path):
     """But for masked integers, shares of the masks' seeds, and keys."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first, second = view(tmp_path / "a"), view(tmp_path / "b", other_rows)
+    text = f"{TEXT}folds: {folds}\n"
+    first, second = view(tmp_path / "a", text=text), view(tmp_path / "b", other_rows, text)
     assert first == second
     kinds = [kind for kind, _, _ in first]
     # A sum of two sites has both of them: nothing is revealed after the replies.
-    assert {*kinds} == {"describe", "accepted", "reply", "prepare", "ready", "scores", "stored", "finish"}
-    # One sum of the table; for the methods alone and FedAvg two evaluations; for FedAvg two rounds.
-    assert sum(len(masked) for _, _, masked in first) == 1 + 2 * 2 + 2
+    assert {*kinds} - {"scores"} == {"describe", "accepted", "reply", "prepare", "ready", "stored", "finish"}
+    assert ("scores" in kinds) == (folds == 1)
+    assert sum(len(masked) for _, _, masked in first) == sums
 
 
 @pytest.mark.when_changed

@@ -273,14 +273,10 @@ def _checked(file: ExperimentFile, policy: Policy) -> FederatedExperiment:
             except InputError as error:
                 raise InputError(f"{file.location(f'algorithms.{label}')}: privacy.secure_sums: {label}: "
                                  f"{error}") from error
-    others = {"secure sums, which hide the gain of each site that the advice is about": (
-                  experiment.privacy is not None, ", with which mean scores are summed, and each site's own report has "
-                                                  "its gain; or leave privacy out"),
-              "several seeds": (len(experiment.seeds) > 1, ""), "a search": ("search" in file.bound.parts, "")}
-    for other, (has_it, advice) in others.items():
+    for other, has_it in {"several seeds": len(experiment.seeds) > 1, "a search": "search" in file.bound.parts}.items():
         if experiment.folds > 1 and has_it:
             raise InputError(f"{file.location('folds')}: folds: {experiment.folds}: in a federation folds do not go "
-                             f"with {other}: set folds: 1{advice}")
+                             f"with {other}: set folds: 1")
     if experiment.has_weights and len(experiment.seeds) > 1:
         raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
                          "because the sums of the weights change with the split of the rows: remove the setting, and "

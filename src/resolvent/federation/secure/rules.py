@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from resolvent.differential_privacy.budget import PrivacyBudget
@@ -60,6 +60,11 @@ class SumRules:
             min_sites: a number of sites below which this participant has no sum, whatever the plan says.
         """
         return None if privacy is None else cls(max(privacy.min_sites, min_sites), privacy.threshold)
+
+    @property
+    def over_all(self) -> "SumRules":
+        """The rules of sums about tables: over all sites, because several sums of one table would differ by a site."""
+        return replace(self, threshold=1.0)
 
     def needed(self, asked: int) -> int:
         """t, the number of signatures and of shares when this number of sites is asked."""

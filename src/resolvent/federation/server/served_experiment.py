@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
@@ -34,6 +35,7 @@ from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, conflicts_of_names, misfits
+from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of
 from resolvent.federation.protocol.site_findings import compare_sites
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.table_reports import TableReport
@@ -63,6 +65,10 @@ class AgreedFold(NamedTuple):
     total: TableReport
     weights: Mapping[str, Mapping[str, float]]
     rows: Mapping[str, Mapping[str, int]]
+
+    def for_site(self, site: str) -> dict[str, Any]:
+        """The part of the message ``prepare``."""
+        return {"encoding": to_plain(self.encoding), "weights": self.weights.get(site, self.weights.get(_ALL))}
 
 
 class ServedExperiment(ServedPlan[FederatedExperiment]):
@@ -101,7 +107,9 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             if conflicts := conflicts_of_names(reports):
                 raise InputError(f"the tables do not fit together: {'; '.join(conflicts)}")
             founders = self.job.sites
-            self.total = self._secure_total(answers, reports) if is_secure else pooled([*reports.values()])
+            if is_secure:
+                self._begin_sums(answers)
+            self.total = self._secure_total(0, reports) if is_secure else pooled([*reports.values()])
             encoding, misfit = agree(reports, plan.table, self.total)
             if encoding is None:
                 raise InputError(f"the tables do not fit together: {'; '.join(misfit)}")
@@ -115,64 +123,91 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             new = {site: report for site, report in reports.items() if site not in before}
             if conflicts := [line for site, report in new.items() for line in misfits(site, report, stored)]:
                 raise InputError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
-        self.folds, one_split = self._agree_on_folds(answers, reports)
+        self.folds, one_split = self._agree_on_folds(
+            answers, reports, () if known is None else [read_plain(TableReport, r, "the total") for r in known.folds])
         tables = before | reports
         self.sites, self.decisive = tuple(tables), self._choose_metric()
         findings = [] if is_secure else [finding.line for finding in compare_sites(tables)]
         self.notes = ((f"Secure sums hide the numbers of rows of the sites: together they have "
-                       f"{self.total.rows['train']} training rows and {self.total.rows['test']} test rows",)
+                       f"{self.total.rows['train']} training rows and {self.total.rows['test']} test rows", *one_split)
                       if is_secure else (*one_split, *_notes(tables, plan.table), *findings))
         rows = {_ALL: self.total.rows} if is_secure else {site: report.rows for site, report in reports.items()}
-        weights = self._weights({_ALL: self.total} if is_secure else tables, (_ALL,) if is_secure else founders)
-        plain = to_plain(self.encoding)
+        whole = AgreedFold(self.encoding, self.total, self._weights(tables, founders, self.total), rows)
+        first, *folds = ([part.for_site(site) for site in self.job.sites] for part in (whole, *self.folds))
         return Agreed(
-            {site: {"encoding": plain, "decide_by": self.decisive.name, "weights": weights.get(site, weights.get(_ALL)),
-                    "folds": [{"encoding": to_plain(fold.encoding), "weights": fold.weights.get(site)}
-                              for fold in self.folds]} for site in self.job.sites},
-            Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
+            {site: {**first[k], "decide_by": self.decisive.name, "folds": [of_sites[k] for of_sites in folds]}
+             for k, site in enumerate(self.job.sites)},
+            Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain(),
+                  [fold.total.plain() for fold in self.folds] if is_secure else []),
             {} if is_secure else rows,
             Agreement(len(self.encoding.features), {site: sum(counts.values()) for site, counts in rows.items()},
                       tuple(findings)))
 
-    def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]],
-                        whole: Mapping[str, TableReport]) -> tuple[tuple[AgreedFold, ...], list[str]]:
-        """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together."""
+    def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]], whole: Mapping[str, TableReport],
+                        known: Sequence[TableReport]) -> tuple[tuple[AgreedFold, ...], list[str]]:
+        """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together.
+
+        Args:
+            whole: site -> its report on the whole table.
+            known: with secure sums, the totals of the folds of a run that has begun.
+        """
         if self.plan.folds == 1:
             return (), []
         reasons = [one_split_note(site, answer["against_folds"]) for site, answer in answers.items()
                    if answer.get("against_folds") is not None]
         if not reasons:
             try:
-                return tuple(self._agree_on_fold(answers, fold, whole) for fold in range(self.plan.folds)), []
+                if self.plan.privacy is None:
+                    return tuple(self._agree_on_fold(fold, self._reports_of_fold(answers, fold, whole))
+                                 for fold in range(self.plan.folds)), []
+                totals = known or [self._secure_total(1 + fold, whole) for fold in range(self.plan.folds)]
+                return tuple(self._agree_on_fold(fold, whole, total) for fold, total in enumerate(totals)), []
             except InputError as error:
                 reasons = [f"The rows have one split instead of folds: {error}"]
         self.plan = self.plan.with_one_split()
         return (), reasons
 
-    def _agree_on_fold(self, answers: Mapping[str, Mapping[str, Any]], fold: int,
-                       whole: Mapping[str, TableReport]) -> AgreedFold:
-        tables = {site: {"table": folds[fold]} if isinstance(folds := answer.get("folds"), list) and fold < len(folds)
-                  else {} for site, answer in answers.items()}
-        reports = self._read_reports(tables, TableReport)
+    def _reports_of_fold(self, answers: Mapping[str, Mapping[str, Any]], fold: int,
+                         whole: Mapping[str, TableReport]) -> dict[str, TableReport]:
+        reports = self._read_reports({
+            site: {"table": folds[fold]} if isinstance(folds := answer.get("folds"), list) and fold < len(folds) else {}
+            for site, answer in answers.items()}, TableReport)
         for site, report in reports.items():
             if sum(report.rows.values()) != sum(whole[site].rows.values()):
                 raise InputError(f"{site}: in fold {fold + 1} it reports another number of rows than before")
-        total = pooled([*reports.values()])
+        return reports
+
+    def _agree_on_fold(self, fold: int, reports: Mapping[str, TableReport],
+                       total: TableReport | None = None) -> AgreedFold:
+        is_secure, total = total is not None, pooled([*reports.values()]) if total is None else total
+        if sum(total.rows.values()) != sum(self.total.rows.values()):
+            raise InputError(f"in fold {fold + 1} the sites report another number of rows than before")
         encoding, misfit = agree(reports, self.plan.table, total)
         if encoding is None:
             raise InputError(f"in fold {fold + 1}, the tables do not fit together: {'; '.join(misfit)}")
-        return AgreedFold(encoding, total, self._weights(reports, self.job.sites),
-                          {site: report.rows for site, report in reports.items()})
+        return AgreedFold(encoding, total, self._weights(reports, self.job.sites, total),
+                          {} if is_secure else {site: report.rows for site, report in reports.items()})
 
-    def _secure_total(self, answers: Mapping[str, Mapping[str, Any]],
-                      reports: Mapping[str, TableReport]) -> TableReport:
-        job, rules = self.job, SumRules.of_plan(self.plan.privacy)
-        assert rules is not None
-        run, names = run_of_table(job.run, job.plan), next(iter(reports.values()))
+    def _begin_sums(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
         with ServerStore(self.folder / "sums") as store:
-            sums = SecurePhases(self.transport, store, job.rules, rules)
-            sums.begin(run, {site: answer.get("card") for site, answer in answers.items()}, Answers())
-            return pooled_from_integers(sums.sum_once(run, (0, 0), job.sites, count_of_integers(names)), names)
+            self._sums(store).begin(run_of_table(self.job.run, self.job.plan),
+                                    {site: answer.get("card") for site, answer in answers.items()}, Answers())
+
+    def _sums(self, store: ServerStore) -> SecurePhases:
+        """The secure sums outside of the rounds."""
+        rules = SumRules.of_plan(self.plan.privacy)
+        assert rules is not None
+        return SecurePhases(self.transport, store, self.job.rules, rules.over_all)
+
+    def _sum(self, phase: int, count: int) -> NDArray[np.unsignedinteger]:
+        """A sum over all sites: phase 0 is of the tables, 1 to F of the folds, F + 1 of the scores over all folds."""
+        with ServerStore(self.folder / "sums") as store:
+            return self._sums(store).sum_once(run_of_table(self.job.run, self.job.plan), (0, phase), self.job.sites,
+                                              count)
+
+    def _secure_total(self, phase: int, reports: Mapping[str, TableReport]) -> TableReport:
+        names = next(iter(reports.values()))
+        return pooled_from_integers(self._sum(phase, count_of_integers(names)), names)
 
     def _choose_metric(self) -> DecisiveMetric:
         """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
@@ -182,10 +217,13 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
         share = counts[largest] / sum(counts.values()) if counts else 0.0
         return choose_by_share(share, largest, plan.model(self.encoding).loss.score_name, plan.metrics, plan.decide_by)
 
-    def _weights(self, reports: Mapping[str, TableReport], founders: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    def _weights(self, reports: Mapping[str, TableReport], founders: tuple[str, ...],
+                 total: TableReport) -> dict[str, dict[str, float]]:
         """The factors of the weights of each site; with secure sums all sites have those of the pooled rows."""
         if not self.plan.has_weights:
             return {}
+        if self.plan.privacy is not None:
+            reports, founders = {_ALL: total}, (_ALL,)
         sums = {site: report.labels[0].weights or {} for site, report in reports.items()}
         rows = {site: report.rows["train"] for site, report in reports.items()}
         return agree_weights(sums, rows, founders, self.plan.class_weight)
@@ -259,26 +297,36 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                 judgements.append(judged)
             except InputError as error:
                 warnings.append(f"{site}: {error}")
-        write_run_folder(results, self._joined(judgements, notes, warnings))
+        means: dict[str, float | None] = {}
+        if plan.privacy is not None and plan.folds > 1 and {*answers} == {*self.sites}:
+            total = self._sum(plan.folds + 1, count_of_scores(plan.labels, [SPLIT], has_shared=False))
+            means = {name.removeprefix("mean_"): value for name, _, value in mean_scores_of(
+                total, plan.labels, [SPLIT])}
+        write_run_folder(results, self._joined(judgements, means, notes, warnings))
 
-    def _with_scores(self, label: str, method: TrainedMethod, judgements: Sequence[SiteJudgement]) -> TrainedMethod:
-        """The method with the scores of the sites over all folds, which have had none in the rounds."""
+    def _with_scores(self, label: str, method: TrainedMethod, judgements: Sequence[SiteJudgement],
+                     means: Mapping[str, float | None]) -> TrainedMethod:
+        """The method with the scores of the sites over all folds, or their mean; it has had none in the rounds."""
         import pandas as pd
 
-        table, first = MetricsTable(label), method.runs[0]
+        table, first, rounds = MetricsTable(label), method.runs[0], self.plan.rounds_of(label)
         for site in judgements:
             if label in site.scores:
-                table.add(self.plan.rounds_of(label), site.party, SPLIT, self.decisive.name, site.scores[label].value)
+                table.add(rounds, site.party, SPLIT, self.decisive.name, site.scores[label].value)
+        if label in means:
+            mean = means[label]
+            table.add(rounds, None, SPLIT, f"mean_{self.decisive.name}", math.nan if mean is None else mean)
         scores = table.table().assign(**self.plan.parts[0].columns).astype(first.metrics.dtypes.to_dict())
         run = first._replace(metrics=pd.concat([first.metrics, scores], ignore_index=True))
         return replace(method, runs=(run, *method.runs[1:]))
 
-    def _joined(self, judgements: list[SiteJudgement], notes: list[str], warnings: list[str]) -> FederationRun:
+    def _joined(self, judgements: list[SiteJudgement], means: Mapping[str, float | None], notes: list[str],
+                warnings: list[str]) -> FederationRun:
         """The outcome of the run for the lead."""
         experiment, methods = self.plan, self.methods
         train, test = zip(*(self.sizes.get(site, (0, 0)) for site in self.sites), strict=True)
         if experiment.folds > 1:
-            methods = {label: self._with_scores(label, method, judgements) for label, method in methods.items()}
+            methods = {label: self._with_scores(label, method, judgements, means) for label, method in methods.items()}
             tested = {site.name: site.test_rows for site in judgements}
             test = tuple(tested.get(site, rows) for site, rows in zip(self.sites, test, strict=True))
         evidence = evidence_of_run(experiment, self.decisive, methods, self.model, dict(enumerate(self.sites)),

@@ -44,11 +44,13 @@ class Known(NamedTuple):
         founders: the sites with which the run began, whose reports determine the agreement.
         tables: site -> the report on its table as plain values, in the order in which the sites joined.
         total: the report on all rows as plain values, if the server has no other.
+        folds: the same of each fold.
     """
 
     founders: tuple[str, ...]
     tables: dict[str, Any]
     total: Any = None
+    folds: Sequence[Any] = ()
 
 
 class Agreed(NamedTuple):

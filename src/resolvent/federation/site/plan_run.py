@@ -79,7 +79,7 @@ class PlanRun(ABC, Generic[_Plan]):
             are not counted.
         sizes: site -> its number of training rows; of this site alone before ``accept_sizes``, and none if only their
             sum is told.
-        sums: answers the messages of a secure sum before the rounds; None without one.
+        sums: answers the messages of the secure sums outside of the rounds; None without them.
     """
 
     version: int | None = None
@@ -118,7 +118,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
     @property
     def _tells_size(self) -> bool:
-        """Whether this number leaves the site."""
+        """Whether this number leaves the site with its report, and not only in a secure sum."""
         return True
 
     @abstractmethod
@@ -217,7 +217,7 @@ class PlanRun(ABC, Generic[_Plan]):
             raise refusal_of_limits(reasons, limits)
         self._check_table()
         if columns := self._reported_columns():
-            self._count_columns(columns, in_a_sum=False)
+            self._count_columns(columns, in_a_sum=not self._tells_size)
 
     def _needed(self, label: str, algorithm: Algorithm, part: Part) -> Usage:
         """What a method with a seed and a fold asks for; its privacy loss depends on the model: not known yet."""

@@ -35,6 +35,7 @@ from resolvent.federation.protocol.names import VERSION_FILE, refitted_run, run_
 from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.results import (
+    SPLIT,
     FederationRun,
     TrainedMethod,
     evidence_of_run,
@@ -42,6 +43,7 @@ from resolvent.federation.protocol.results import (
     write_run_folder,
 )
 from resolvent.federation.protocol.schema import agree
+from resolvent.federation.protocol.score_sums import integers_of_scores
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
@@ -162,20 +164,20 @@ class SiteRun(PlanRun[FederatedExperiment]):
     @override
     def describe(self) -> dict[str, Any]:
         """The report on the table; with secure sums, its names and kinds, and public keys."""
-        report = self.report()
-        if self.plan.privacy is None:
-            folds = [table.report(with_weights=self.plan.has_weights).plain() for table in self._folds]
+        plan, report = self.plan, self.report()
+        if plan.privacy is None:
+            folds = [table.report(with_weights=plan.has_weights).plain() for table in self._folds]
             return {"table": report.plain(), "folds": folds, "against_folds": self._against_folds}
-        settings = self.plan.table
-        names = names_only(report, settings.levels or (), settings.labels)
+        names = names_only(report, plan.table.levels or (), plan.table.labels)
         run, folder = run_of_table(self._folder.name, self._digest), self._folder / "sums"
         with refusing(RefusalCode.RANGE):
-            integers = integers_of(report, names)
+            tables = [integers_of(table.report(with_weights=plan.has_weights), names)
+                      for table in (self.table, *self._folds)]
         limits = self._limits
-        secure = secure_site(self.plan.privacy, self._membership, limits, run, folder, self._identity)
+        secure = secure_site(plan.privacy, self._membership, limits, run, folder, self._identity)
         assert secure is not None
-        self.sums = SumParty(self._name, run, folder, secure, integers, limits, self._membership.sites)
-        return {"table": names.plain(), "card": self.sums.card()}
+        self.sums = SumParty(self._name, run, folder, secure, tables, limits, self._membership.sites)
+        return {"table": names.plain(), "card": self.sums.card(), "against_folds": self._against_folds}
 
     def _agree_alone(self, table: SiteTable) -> tuple[TableEncoding, dict[str, float] | None]:
         """The encoding, and the factors of the weights, if this site were the only one."""
@@ -316,11 +318,16 @@ class SiteRun(PlanRun[FederatedExperiment]):
         judged = next(iter(run.verdict.sites.sites), None)
         limits, algorithms = self._limits, map(self.plan.algorithm, labels)
         if (not all(scored_splits(limits, algorithm, ["test"]) for algorithm in algorithms)
-                or min(run.test) < limits.min_cell or self.plan.privacy is not None):
-            judged = None  # with secure sums the server has the sums of the scores
+                or min(run.test) < limits.min_cell):
+            judged = None
         if judged is not None and limits.min_cell > 1:
             judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"",
                                        is_share=is_share(self._decisive.name))
+        if self.sums is not None:  # without folds the server has had the sums of the scores
+            scores = {} if judged is None else {label: {SPLIT: ends.value} for label, ends in judged.scores.items()}
+            if self.plan.folds > 1:
+                self.sums.offer(self.plan.folds + 1, integers_of_scores([scores], self.plan.labels, [SPLIT]))
+            judged = None
         return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 
     def _read_models(self) -> dict[tuple[str, Part], tuple[Vector, Vector | None]]:

@@ -1,4 +1,4 @@
-"""A site's part in secure sums outside of the rounds: numbers of its table, on which the sites agree."""
+"""A site's part in secure sums outside of the rounds: numbers of its table, and its scores over all folds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,23 +26,28 @@ _NUMBERS = "numbers.sha256"
 
 
 class SumParty:
-    """Answers the messages of one secure sum of integers, and those that come before and after it.
+    """Answers the messages of secure sums of integers over all sites of the plan, and those that come before.
 
     Args:
-        integers: [n] the integers of the site, modulo 2^64.
+        tables: for each phase from 0 on, [n] integers about the table of the site, modulo 2^64.
         limits: what the site allows.
         sites: all sites of the run.
     """
 
-    def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, integers: NDArray[np.uint64],
+    def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, tables: Sequence[NDArray[np.uint64]],
                  limits: Limits, sites: Sequence[str]) -> None:
         self._sites = sites
         self.name, self.run, self._limits = name, run, limits
-        self._sums, self._integers, self._answers = SecureAnswers(secure), integers, StoredAnswers(folder)
-        path, numbers = folder / _NUMBERS, digest(integers)
+        self._sums, self._answers = SecureAnswers(secure), StoredAnswers(folder)
+        self._integers = dict(enumerate(tables))
+        path, numbers = folder / _NUMBERS, digest(list(tables))
         if path.is_file() and path.read_text("utf-8") != numbers:
             raise Refusal(RefusalCode.CHANGED, "the table has changed since the run began: start a new run")
         write_text(path, numbers)
+
+    def offer(self, phase: int, integers: NDArray[np.uint64]) -> None:
+        """Answer a message of this phase with further integers."""
+        self._integers[phase] = integers
 
     def card(self) -> dict[str, Any]:
         """The site's public keys."""
@@ -55,23 +60,28 @@ class SumParty:
     def _answer(self, message: Message, identity: str) -> bytes:
         if message.kind in SUM_KINDS:
             return encode_answer(SUM_KINDS[message.kind], self.name, message, identity, self._sums.answer(message))
-        if message.kind != "sum" or (message.round, message.phase) != (0, 0):
+        if message.kind != "sum" or message.round != 0 or message.phase not in self._integers:
             raise Refusal(RefusalCode.PLAN, f"the plan has no message '{message.kind}' here")
-        if (stored := self._answers.find("reply", 0, identity)) is not None:
+        kind = f"sum-{message.phase}"
+        if (stored := self._answers.find(kind, 0, identity)) is not None:
             return stored
         self._sums.check(message, self._sites)
-        facts, arrays = self._sums.hide(message, self._integers)
+        facts, arrays = self._sums.hide(message, self._integers[message.phase])
         sent = encode_answer("reply", self.name, message, identity, facts, arrays)
-        return self._answers.write("reply", 0, identity, sent)
+        return self._answers.write(kind, 0, identity, sent)
 
 
 def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: Limits, run: str, folder: Path,
                 identity: Identity, algorithm: Algorithm | None = None) -> SecureSite | None:
     """The site in the secure sums of a run in its messages; None if the server sees its replies.
 
-    If the sites add the noise of the algorithm, the site takes part in sums with enough of it only.
+    Args:
+        algorithm: that of the rounds; if the sites add its noise, the site takes part in sums with enough of it only.
+            None: sums outside of the rounds, which are over all sites.
     """
     rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites, noise_parties(algorithm)))
     if rules is None:
         return None
+    if algorithm is None:
+        rules = rules.over_all
     return SecureSite(membership.name, run, folder, identity, rules, membership.sites)
