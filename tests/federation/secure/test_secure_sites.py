@@ -57,13 +57,10 @@ def test_a_site_requires_secure_sums(tmp_path):
     files = {"berlin": {"limits": replace(LIMITS, secure_sums=True)}}
     (tmp_path / "plain").mkdir()
     (tmp_path / "secure").mkdir()
-    (tmp_path / "without").mkdir()
     outcome = Consortium(tmp_path / "plain", files).serve()
     assert outcome["status"] == "refused"
     assert "berlin: refused (limits): the site takes part in secure sums only" in outcome["message"]
     assert Consortium(tmp_path / "secure", files, text=SECURE).serve() == {"status": "complete"}
-    outcome = Consortium(tmp_path / "without", text=SECURE).serve()
-    assert outcome["status"] == "refused"
 
 
 def test_a_method_that_needs_single_replies_is_refused_at_the_file():
