@@ -612,9 +612,8 @@ def folds_cost() -> str:
 
 def population_sums() -> str:
     """Of how many sites the gain was found from a sum that hides it, by the number of sites in the sum."""
-    rows = read("population_sums")
-    return ", ".join(f"{row['found']:.0%} of the sites with {row['sites']} in the sum".replace("%", " %")
-                     for row in rows)
+    *others, last = (f"{100 * row['found']:.0f} % with {row['sites']}" for row in read("population_sums"))
+    return f"{', '.join(others)} and {last} sites in the sum"
 
 
 # The papers' claims.

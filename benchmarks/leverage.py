@@ -6,8 +6,8 @@ Each table is divided at random among 3, 4 and 5 sites; the span of a site has t
 as a site counts them. A row of the JSON has the number of rows of a site, the rank of the span, and the largest
 leverage of all sites; and whether all sites take part at the default limits, plain and with secure sums. For an
 experiment with these columns it has the same, plain, with one split of the rows and with five folds, whose answers
-have the columns of the training rows of each fold; and with five folds in secure sums. Only the columns are judged here, not what the other limits of a
-site say.
+have the columns of the training rows of each fold; and with five folds in secure sums. Only the columns are judged
+here, not what the other limits of a site say.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
     python benchmarks/population_sums.py --out benchmarks/population_sums.json
 
-The advice to a site borrows strength from the gains of the others: it integrates over a grid of populations, and all that
-a site needs of the others is the sum of the logarithms of their likelihoods at each node. Secure sums could give each
-site this sum and nothing else. Each term is a known function of three numbers of a site (its measured gain, the variance
-of the error, and how likely it is a stranger), and the grid has 1,716 nodes. Here whoever has the sum, in the integers
-that secure sums have, solves for the three numbers of every site by least squares. A row of the JSON has, for a number
-of sites, the share of the sites whose gain is found within 0.001 of skill, over worlds like those of
+The advice to a site borrows strength from the gains of the others: it integrates over a grid of populations, and all
+that a site needs of the others is the sum of the logarithms of their likelihoods at each node. Secure sums could give
+each site this sum and nothing else. Each term is a known function of three numbers of a site (its measured gain, the
+variance of the error, and how likely it is a stranger), and the grid has 1,716 nodes. Here whoever has the sum, in the
+integers that secure sums have, solves for the three numbers of every site by least squares. A row of the JSON has, for
+a number of sites, the share of the sites whose gain is found within 0.001 of skill, over worlds like those of
 ``benchmarks/advice.py``, and the median error. Sites have no names in the sum; from eight sites on their sizes, which
 all know, enter the terms and would tell which is which. They are left out here.
 """
@@ -69,7 +69,8 @@ def measure(sites: int) -> dict[str, Any]:
     for _ in range(_WORLDS):
         gains = rng.normal(0.04, 0.05, sites)
         deviations = 0.5 / np.sqrt(rng.uniform(40, 400, sites))
-        numbers = np.stack([gains + deviations * rng.normal(size=sites), np.log(deviations), rng.normal(0, 1, sites)], 1)
+        measured = gains + deviations * rng.normal(size=sites)
+        numbers = np.stack([measured, np.log(deviations), rng.normal(0, 1, sites)], axis=1)
         total = np.round(sum_of(numbers, nodes) * 2**_FRACTION) / 2**_FRACTION
         found = solve(total, sites, nodes, rng)
         order, known = np.argsort(found[:, 0]), np.sort(numbers[:, 0])

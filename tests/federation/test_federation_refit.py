@@ -178,9 +178,10 @@ def test_a_lead_cannot_order_a_site_to_use_a_model():
 
 @pytest.mark.when_changed
 def test_a_site_that_the_shared_model_harms_predicts_with_its_own_after_a_refit(tmp_path):
-    """Its labels are the others' with yes and no exchanged: FedAvg is worse than its majority class, before and after."""
+    """Its labels are the others' with yes and no exchanged: FedAvg is worse than its majority class."""
     wide = {"limits": limits(max_leverage=None, max_parameters_per_row=None, max_total_rounds=None)}
-    text = EXPERIMENT.replace("rounds: 3", "rounds: 20").replace("every: 3", "every: 20").replace("local,", "careful_local,")
+    text = EXPERIMENT.replace("local,", "careful_local,")
+    text = text.replace("rounds: 3", "rounds: 20").replace("evaluate_every: 3", "evaluate_every: 20")
     consortium = Consortium(tmp_path, dict.fromkeys(SITES, wide), text=text)
     path = tmp_path / "aachen.csv"
     frame = pd.read_csv(path)
