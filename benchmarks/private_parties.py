@@ -23,7 +23,6 @@ import jax
 import numpy as np
 
 import resolvent as rv
-from preset_defaults import tumours
 from privacy import draw
 from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
@@ -37,8 +36,20 @@ DATA: dict[str, tuple[Callable[[int], rv.FederatedData], rv.models.Model, rv.SGD
     "digits": (lambda seed: rv.datasets.digits(parties=100, classes_per_party=3, size_spread=0.0, validation=0.15,
                                                test=0.3, seed=seed), rv.models.logistic(64, 10),
                rv.SGD(0.5, batch_size=10, epochs=2)),
-    "table": (lambda seed: tumours(seed, parties=40), rv.models.logistic(30, 2), rv.SGD(0.1, batch_size=10, epochs=2)),
+    "table": (lambda seed: tumours(seed), rv.models.logistic(30, 2), rv.SGD(0.1, batch_size=10, epochs=2)),
 }
+
+
+def tumours(seed: int) -> rv.FederatedData:
+    """scikit-learn's table of breast tumours; the class rates of the 40 parties differ."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    x = (bunch.data - bunch.data.mean(0)) / bunch.data.std(0)
+    rows = rv.partitions.Dirichlet(parties=40, concentration=1.0)(bunch.target, seed)
+    rows = [part for part in rows if len(part) >= 10]
+    return rv.FederatedData.from_arrays([x[part] for part in rows], [bunch.target[part] for part in rows],
+                                        validation=0.2, test=0.4, seed=seed, classes=["0", "1"])
 
 
 def private(method: rv.Algorithm, parties: int, multiplier: float, **settings: Any) -> rv.Algorithm:

@@ -12,9 +12,7 @@ from docs.outside_modules import HOOKS, load, plain
 
 ROOT = Path(__file__).parents[2]
 figures = load("benchmarks/figures.py")
-ADVICE, DEFENCES, GAIN, PROBLEMS, IMAGES, PRESETS = map(figures.read, (
-    "advice", "defences", "gain_and_hold", "gain_and_hold_problems", "gain_and_hold_images",
-    "preset_defaults"))
+ADVICE, DEFENCES = map(figures.read, ("advice", "defences"))
 
 
 def page(name):
@@ -57,9 +55,6 @@ def test_no_row_of_a_table_is_lost():
     """Rows that are looked up by their names."""
     assert figures.normalisations().count("\n") == 1 + 6
     assert figures.release().count("\n") == 1 + 8
-    assert figures.gain_and_hold_problems().count("\n") == 1 + len({row["problem"] for row in PROBLEMS["rows"]})
-    assert all(len([key for key, value in row.items() if isinstance(value, list)]) == 11 for row in PROBLEMS["rows"]
-               if row["method"] in ("robust_interpolation", "protected_fedplus"))
 
 
 def test_the_readme_of_the_benchmarks_names_every_script_and_file():
@@ -72,7 +67,6 @@ def test_the_readme_of_the_benchmarks_names_every_script_and_file():
     assert named == scripts
     results = {path.name for path in folder.glob("*.json")}
     of_scripts = {name.removesuffix(".py").removesuffix("/") + ".json" for name in named}
-    of_scripts |= {f"gain_and_hold{ending}.json" for ending in re.findall(r"`(_[a-z]+)`", text)}
     assert results - of_scripts - set(re.findall(r"`([\w-]+\.json)`", text)) == set()
 
 
@@ -179,53 +173,7 @@ def test_interpolation_of_mixing_is_nowhere_more_than_a_point_below_training_alo
     assert min(row[column] for column in measured) >= alone["none"] - DEFENCES["tolerance_alone"]
 
 
-# Defaults that gain and hold.
-
-
-def test_the_defaults_gain_without_an_attack_and_lose_at_most_a_point_under_any():
-    rows = {row["method"]: row for row in GAIN["rows"] if row["problem"] == "30 parties"}
-    alone, worst_alone = rows.pop("alone")["none"]
-    assert set(rows) == {"robust_interpolation", "protected_fedplus", "fedgeomed_plus"}
-    for method, row in rows.items():
-        attacks = set(row) - {"problem", "method", "mean_lost", "worst_lost"}
-        assert len(attacks) == 11
-        assert row["none"][0] >= (92 if method == "fedgeomed_plus" else 95)
-        assert row["none"][0] > alone + 5
-        assert all(row[attack][0] >= alone - 1 and row[attack][1] >= worst_alone - 1 for attack in attacks)
-
-
-def test_what_the_page_says_of_the_other_problems():
-    rows = PROBLEMS["rows"]
-    alone = {row["problem"]: row["none"] for row in rows if row["method"] == "alone"}
-    assert len(alone) >= 9
-    lost = {"robust_interpolation": {"network": 2.8, "convolutions": 4.3}, "protected_fedplus": {"convolutions": 4.3}}
-    for method, losses in lost.items():
-        of_method = {row["problem"]: row for row in rows if row["method"] == method}
-        assert set(of_method) == set(alone)
-        assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in of_method.items())
-        assert {problem: row["worst_lost"] for problem, row in of_method.items() if row["worst_lost"] > 0} == losses
-
-
-def test_with_many_test_images_no_worst_party_is_below_alone():
-    rows = IMAGES["rows"]
-    assert [row["method"] for row in rows] == ["alone", "robust_interpolation", "protected_fedplus"]
-    assert max(row["worst_lost"] for row in rows[1:]) < 0
-    equal = {row["problem"]: row["worst_lost"] for row in PROBLEMS["rows"] if row["method"] == "equal models"}
-    assert set(equal) == {"network", "convolutions"}
-    lost = {(row["problem"], row["method"]): row["worst_lost"] for row in PROBLEMS["rows"] if "worst_lost" in row}
-    assert all(lost[problem, method] <= chance["95 %"] for problem, chance in equal.items()
-               for method in ("robust_interpolation", "protected_fedplus"))
-
-
-def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():
-    rows = PRESETS["rows"]
-    plus = [row for row in rows if row["preset"].startswith("protected_fedplus")]
-    assert len({row["problem"] for row in plus}) == 12
-    assert all(row["best"] - row["default"] <= 0.41 and row["default"] >= row["alone"] + 0.79 for row in plus)
-    splitting = [row for row in rows if row["preset"] == "fedpi_plus, with a choice"]
-    assert all(row["best"] - row["default"] <= 2.01 and row["default"] >= row["alone"] for row in splitting)
-    median = {row["problem"]: row["default"] for row in plus if row["preset"] == "protected_fedplus"}
-    assert {row["problem"] for row in splitting if median[row["problem"]] <= row["best"]} == {"table", "MNIST personal"}
+# Tables.
 
 
 def test_what_the_page_says_of_the_best_methods_on_the_six_tables():

@@ -118,10 +118,8 @@ def pfedme(solver: LocalSolver, *, lam: float | None = None, eta: float | None =
     Communication: down 1 model, up 1; a party stores its model theta_k.
     Defaults: lam makes 1/(1 + learning_rate*lam) equal to 0.95, and eta = 1/lam moves w_k to theta_k, whatever the
     scale of the parameters; lam = 0.1 for a solver without a learning rate. The paper's experiments have lam = 15 and
-    eta = 0.005, with which MNIST gains 7 to 10 points more than with the default; with an outlier among ten parties the
-    default is 2.9 points below training alone (``benchmarks/preset_defaults.json``). One step with eta lam = 1 and
-    beta = 1 is FedProx with mu = lam. The solver runs once per step; in the authors' code that is a few gradient steps
-    on one minibatch.
+    eta = 0.005. One step with eta lam = 1 and beta = 1 is FedProx with mu = lam. The solver runs once per step; in the
+    authors' code that is a few gradient steps on one minibatch.
     Use when: parties should differ a little, and a shared model for all of them is wanted as well.
 
     Args:

@@ -34,7 +34,7 @@ def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.9, 
     Communication: the inner algorithm's, and alpha_k down; a party stores x_k, which it computes once.
     Defaults: alpha = 0.9; the poster finds values between 0 and 1 best; the inner algorithm is gradient descent
     with the gradients of all parties and the learning rate 0.1. Where parties differ much, 0.9 can be below training
-    alone: by 4.8 points with a network and 7.5 with an outlier (``benchmarks/preset_defaults.json``).
+    alone.
     Use when: parties differ, each can train a model of its own, and one parameter should say how personal the result
     is.
 
@@ -239,8 +239,7 @@ def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2) -> Al
     Communication: one model down and one up; a party stores y_k.
     Defaults: lam = 0.053/learning rate, so that a pull closes 26 % of the distance from the mean, whatever the scale of
     the parameters. p = lam/(L + lam), with L the smoothness, needs the fewest exchanges; the remaining error is in
-    proportion to the learning rate. With an outlier among ten parties it is 6.5 points below training alone, where
-    lam = 0.02 is 0.7 above (``benchmarks/preset_defaults.json``).
+    proportion to the learning rate.
     Use when: a penalty should say how personal the models are, and exchanges cost more than steps.
 
     Args:

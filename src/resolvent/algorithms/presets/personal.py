@@ -355,9 +355,7 @@ def ditto(solver: LocalSolver, *, lam: float | None = None) -> Algorithm:
     Update: w_k = solve f_k from w~; v_k <- solve f_k + lam/2 |. - w~|^2 from v_k; w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores v_k and does the local work twice.
     Defaults: lam makes 1/(1 + learning_rate*lam) equal to 0.95, as sigma of Fed+, whatever the scale of the parameters;
-    0.1 for a solver without a learning rate. 0 is local training, and large lam approaches FedAvg. With an outlier
-    among ten parties it is 5.6 points below training alone, where lam = 0.02 is 1.2 above
-    (``benchmarks/preset_defaults.json``).
+    0.1 for a solver without a learning rate. 0 is local training, and large lam approaches FedAvg.
     Use when: parties differ, and an unchanged shared model is wanted in addition to the personal models.
 
     Args:

@@ -153,8 +153,7 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
     Update: w_k = solve f_k + mu/2 |. - w~|^2 from w~; w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores nothing.
     Defaults: mu = 0.1 lies inside the authors' candidates 0.001, 0.01, 0.1, 1, among which they tune per data set. With
-    learning rates below 0.5 it does almost nothing: within 0.2 points of FedAvg on eleven problems, on two of which
-    mu = 6 has 6 points more (``benchmarks/preset_defaults.json``).
+    learning rates far below 1/mu it does almost nothing.
     Use when: parties differ or many are slow, and one shared model is wanted nevertheless.
 
     Args:
