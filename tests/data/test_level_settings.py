@@ -24,7 +24,8 @@ def encode(data, frame):
 DAYS = pd.date_range("1970-01-01", periods=N, freq="36h")
 
 
-@pytest.mark.parametrize("dates", [DAYS, DAYS.strftime("%Y-%m-%dT%H:%M:%S"), DAYS.to_series().dt.tz_localize("UTC")])
+@pytest.mark.parametrize("dates", [DAYS, DAYS.strftime("%Y-%m-%dT%H:%M:%S"), DAYS.strftime("%d.%m.%Y %H:%M"),
+                                   DAYS.to_series().dt.tz_localize("UTC")])
 def test_dates_become_days_or_parts(dates):
     frame = table(day=np.array(dates, object) if dates.dtype == "str" else list(dates))
     data = from_frame(frame, "site", "ill", dates="days", scale="none")

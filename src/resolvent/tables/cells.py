@@ -82,7 +82,7 @@ _NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unk
                         "nil", "error", "#value!", "#div/0!", "#ref!"})
 _LONGEST_FORM = 60  # characters
 _FALLING_PAIR = re.compile(r"(\d{2,3})\s*[-\u2013\\|: ]\s*(\d{2,3})")  # 120-80; a range such as 18-29 rises
-DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
+DATE = re.compile(r"((\d{4}-\d\d?-\d\d?|\d\d?\.\d\d?\.\d{4})([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
 _MONTH = (r"(jan(uary|uar|v|vier)?|ene(ro)?|gen(naio)?|f[eé]b(ruary|ruar|rero|braio)?|f[eé]vr?(ier)?|mar(ch|s|zo)?|"
           r"m[aä]rz?|a[pvb]r(il|ile)?|ma[iy]o?|maggio|jun[eio]?|junio|juin|giugno|jul[yi]?|julio|juil(let)?|luglio|"
           r"aug(ust)?|ao[uû]t|ago(sto)?|sept?(ember|embre|iembre)?|set(tembre)?|o[ck]t(ober|obre|ubre)?|ott(obre)?|"
@@ -381,9 +381,10 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     such = f"such as {shorten(repr(first))}{row_of(first)}"
     is_short = all(len(level) <= _LONGEST_FORM for level in counts)
     dates = {level for level in counts if DATE.fullmatch(level) or LIKE_DATE.fullmatch(level)}
-    if len(dates) == len(counts) and not all(map(DATE.fullmatch, dates)):
-        yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as year-month-day, such as "
-                          f"2024-12-31, and set dates: days, or {keep}")
+    if len(dates) == len(counts):
+        if not all(map(DATE.fullmatch, dates)):
+            yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as 2024-12-31 or "
+                              f"31.12.2024, and set dates: days, or {keep}")
     elif not any("," not in level and LEADING_ZERO.fullmatch(level) for level in counts):
         after, before = ({sign.sub("", level, count=1) for level in forms if is_short} - {""}
                          for sign in (_START, _END))

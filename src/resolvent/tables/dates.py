@@ -1,5 +1,6 @@
 """Columns of dates as columns of numbers: days since 1970-01-01, or year, month and weekday."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from resolvent.tables.table_options import Dates
 if TYPE_CHECKING:
     import pandas as pd
 
+_DAY_FIRST = re.compile(r"^(\d\d?)\.(\d\d?)\.(\d{4})")
 _PARTS = {"days": ("days",), "parts": ("year", "month", "weekday")}
 
 
@@ -44,15 +46,22 @@ class DateColumn:
         import pandas as pd
 
         empty = is_empty(column)
-        texts = column.where(~empty, None)
-        dates = pd.to_datetime(texts, errors="coerce", utc=True, format=None if has_dates(column) else "ISO8601")
+        texts, has_types = column.where(~empty, None), has_dates(column)
+        if not has_types:  # a date with dots has the day first
+            texts = texts.astype("string").str.replace(_DAY_FIRST, _year_first, regex=True)
+        dates = pd.to_datetime(texts, errors="coerce", utc=True, format=None if has_types else "ISO8601")
         rows.refuse((dates.isna().to_numpy() & ~empty)[:, None], [self.name],
-                    "the value is not a date: write year-month-day, such as 2024-12-31")
+                    "the value is not a date: write it as 2024-12-31 or 31.12.2024")
         days = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
         values: dict[str, Any] = {"days": days, "year": dates.dt.year, "month": dates.dt.month,
                                   "weekday": dates.dt.day_of_week}
         return {name: values[part].to_numpy(dtype=float, na_value=np.nan)
                 for name, part in zip(self.columns, self.parts, strict=True)}
+
+
+def _year_first(date: re.Match[str]) -> str:
+    day, month, year = date.groups()
+    return f"{year}-{month:0>2}-{day:0>2}"
 
 
 def date_column(name: str, dates: Dates) -> DateColumn:

@@ -141,7 +141,7 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
 
 
 def _date_advice(name: str) -> str:
-    return f"write them as year-month-day, such as 2024-12-31, and set dates: days; or {excluding(name)}"
+    return f"write them as 2024-12-31 or 31.12.2024, and set dates: days; or {excluding(name)}"
 
 
 def _kind_error(name: str, message: str) -> Finding:
