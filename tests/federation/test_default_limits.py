@@ -53,6 +53,20 @@ def refusal_of(experiment, frame, folder, **limits):
     return None
 
 
+def test_a_check_has_the_splits_of_the_runs_that_follow(tmp_path):
+    def leverages():
+        with dry_run(file, "aachen", experiment_of_file(plan), tmp_path / "runs") as dry:
+            assert dry.prepare() == []
+            return dry.run.span.leverages
+
+    (plan := tmp_path / "wine.yaml").write_text(WINE.replace("kind}", "kind, features: [x, z]}"))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["x", "z"]).assign(kind=rng.choice(["a", "b"], 200))
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    file = SiteFile(table=str(tmp_path / "table.csv"))
+    np.testing.assert_array_equal(leverages(), leverages())
+
+
 @pytest.mark.when_changed
 def test_every_shipped_experiment_is_judged(tmp_path):
     """Sites with about 60 rows have few of each digit, and others too few in all: the docs say what to do."""

@@ -113,7 +113,7 @@ def test_a_server_cannot_change_what_the_lead_has_signed(change, tmp_path):
     outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), InProcess(handlers),
                                tmp_path / "server", tmp_path / "out", Watch(lambda event: None))
     assert outcome["status"] == "refused"
-    assert "aachen: refused (not signed)" in outcome["message"]
+    assert "aachen, berlin: refused (not signed)" in outcome["message"]
     assert Plans(Journal(tmp_path / "aachen" / JOURNAL)).all() == []
 
 

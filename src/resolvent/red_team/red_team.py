@@ -71,7 +71,7 @@ class _Budget:
 
 def attack_site(file: SiteFile, name: str, plan: Plan, runs: Path | None, *,
                 seconds: float = 120.0, progress: Progress = lambda line: None) -> AttackReport:
-    """Attack what a plan would release at a site. Nothing leaves the site, and nothing of it is written.
+    """Attack what a plan would release at a site. Nothing leaves the site.
 
     Args:
         runs: the folder of the site's runs, with the answers about its table; None: there are none.

@@ -506,7 +506,8 @@ def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
     exceeded = [LIMITS[name].sentence.format(_value(value)) for name, value in (
         [*limits.items()][:_MAX_SHOWN] if isinstance(limits, Mapping) else ())
         if name in LIMITS and LIMITS[name].sentence]
-    return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}; the site's log has the details"
+    details = "" if code is RefusalCode.WAITING else "; the site's log has the details"
+    return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}{details}"
 
 
 def one_split_note(site: str, content: Any) -> str:

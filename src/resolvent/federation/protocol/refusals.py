@@ -112,6 +112,18 @@ def is_column_name(text: str) -> bool:
     return len(text) <= _MAX_NAME and not any(unicodedata.category(character) == "Cc" for character in text)
 
 
+def reasons_of_sites(reasons: Mapping[str, str]) -> str:
+    """Why sites do not answer, each reason once.
+
+    >>> reasons_of_sites({"aachen": "no answer", "berlin": "refused", "celle": "no answer"})
+    'aachen, celle: no answer; berlin: refused'
+    """
+    sites: dict[str, list[str]] = {}
+    for site, reason in reasons.items():
+        sites.setdefault(reason, []).append(site)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in sites.items())
+
+
 def outgoing(error: Exception, site: str) -> dict[str, Any]:
     """What leaves a site because of an error: plain values, without the text of the error, which is logged."""
     if isinstance(error, Refusal):

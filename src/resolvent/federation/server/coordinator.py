@@ -46,6 +46,7 @@ from resolvent.federation.protocol.exchange import (
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import protects_parties
+from resolvent.federation.protocol.refusals import reasons_of_sites
 from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of, names_of_scores
 from resolvent.federation.protocol.server_messages import (
     Ready,
@@ -372,7 +373,7 @@ class Coordinator:
     def _require(self, answers: Answers, needed: int, title: str) -> None:
         if len(answers.values) >= needed:
             return
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.absent.items())
+        reasons = reasons_of_sites(answers.absent)
         raise FederationStoppedError(
             f"{title}: {len(answers.values)} parties have answered after {answers.attempts} attempt(s), {needed} are "
             f"needed. {reasons}. Everything is stored in {self._store.folder}: start the run again to continue")

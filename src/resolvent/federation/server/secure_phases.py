@@ -23,6 +23,7 @@ from resolvent.algorithms.round import CollectedReplies, summed_replies
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
+from resolvent.federation.protocol.refusals import reasons_of_sites
 from resolvent.federation.protocol.server_messages import check_kind
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
@@ -73,7 +74,7 @@ class SecurePhases:
         answers.bytes_down += accepted.bytes_down
         answers.bytes_up += accepted.bytes_up
         if accepted.absent:
-            raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in accepted.absent.items()))
+            raise FederationStoppedError(reasons_of_sites(accepted.absent))
         write_text(self._store.folder / _CARDS, json.dumps(cards))
 
     def ask(self, names: list[str], quorum: int) -> tuple[int, RoundRules]:
@@ -95,7 +96,7 @@ class SecurePhases:
                 for name in names}
             answers = exchange(self._transport, messages, partial(read_masked, count=count, words=2), rules)
             if answers.absent:
-                raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in answers.absent.items()))
+                raise FederationStoppedError(reasons_of_sites(answers.absent))
         total = self.total(run, position, "", answers)[1]
         assert total is not None  # otherwise a run that needs all sites has stopped
         return total
@@ -204,7 +205,7 @@ class SecurePhases:
     def _void(self, reason: str, total: SecureSum, answers: Answers, may_stop: bool) -> None:
         """A phase without effect; without a quorum the run stops instead, and continues with the same list."""
         if self._rounds.quorum is None and may_stop:
-            details = "; ".join(f"{name}: {why}" for name, why in answers.absent.items())
+            details = reasons_of_sites(answers.absent)
             raise FederationStoppedError(f"the secure sum has no result: {reason}. {details}. Everything is stored in "
                                          f"{self._store.folder}: start the run again to continue")
         answers.absent |= dict.fromkeys(total.listed, reason)

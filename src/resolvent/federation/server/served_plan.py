@@ -24,7 +24,7 @@ from resolvent.federation.protocol.exchange import FederationRefusedError, Feder
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.names import JOURNALS_FILE, library_version, run_of_method
 from resolvent.federation.protocol.plan import Part, Plan
-from resolvent.federation.protocol.refusals import RefusalCode
+from resolvent.federation.protocol.refusals import RefusalCode, reasons_of_sites
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.coordinator import Coordinator, FederationResult
@@ -190,7 +190,7 @@ class ServedPlan(ABC, Generic[_Plan]):
             is_lost = all(answers.codes.get(site) == RefusalCode.WAITING or reason == rules.no_answer
                           for site, reason in absent.items())
             error = FederationStoppedError if is_lost else FederationRefusedError
-            raise error("; ".join(f"{site}: {reason}" for site, reason in absent.items()))
+            raise error(reasons_of_sites(absent))
         return {site: answers.values[site] for site in contents}  # in the order of the sites, also after a retry
 
     def _descriptions(self) -> dict[str, dict[str, Any]]:

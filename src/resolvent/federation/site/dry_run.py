@@ -18,6 +18,7 @@ from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.site.kinds import begin_run
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
+from resolvent.federation.site.table_versions import TableVersions
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,16 @@ class DryRun:
 
 @contextmanager
 def dry_run(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Iterator[DryRun]:
-    """Begin a run in a temporary folder. It changes neither the versions of the table nor the journal.
+    """Begin a run in a temporary folder. Of the site's runs it changes nothing; the secret of their splits is drawn.
 
     Args:
-        runs: the folder of the site's runs; None: there are none.
+        runs: the folder of the site's runs; None: there are none, and the splits are of this call alone.
 
     Raises:
         Refusal: the plan is beyond the limits of the site, or does not fit its table.
     """
+    if runs is not None:
+        TableVersions(runs / VERSIONS, file.limits.min_cell).draw_splits()
     with _copied_runs(runs) as folder:
         run = begin_run(folder / "check", file, plan, _membership(file, name), local_identities((name,))[name])
         try:
@@ -70,7 +73,7 @@ def _copied_runs(runs: Path | None) -> Iterator[Path]:
     """A temporary folder with a copy of the versions of the table and of the journal."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        if runs is not None and (runs / VERSIONS).is_dir():
+        if runs is not None:
             shutil.copytree(runs / VERSIONS, folder / VERSIONS)
         for path in () if runs is None else runs.glob(f"{Path(JOURNAL).stem}.*"):
             shutil.copyfile(path, folder / path.name)

@@ -104,6 +104,11 @@ class TableVersions:
     def __init__(self, folder: Path, min_cell: int) -> None:
         self._folder, self._min_cell, self._journal = folder, min_cell, Journal(folder.parent / JOURNAL)
 
+    def draw_splits(self) -> None:
+        """Draw the site's secret unless it is there, so that a dry run has the splits of the runs that follow."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        _ = self._secret
+
     def rows(self, frame: "pd.DataFrame", table: str, validation: float, test: float) -> TableRows:
         """The rows that the site uses now; a new version is stored if enough rows differ.
 
