@@ -23,11 +23,12 @@ def main() -> None:
     options = parser.parse_args()
     summary = json.loads((options.run / "summary.json").read_text("utf-8"))
     kept = ("mean", "p10", "worst", "better", "level", "worse")
-    rows = [{"method": name, **{key: of["final"][key] for key in kept if key in of["final"]},
-             "gain": summary["means"]["plain_gains"].get(name)} for name, of in summary["methods"].items()]
+    rows = [{"method": name, **{key: of["final"][key] for key in kept if key in of["final"]}}
+            for name, of in summary["methods"].items()]
     answers = Counter(site["advice"]["answer"] for site in summary["sites"] if site["advice"])
     facts = {"command": "resolvent run digits", "versions": summary["versions"],
-             "method": summary["federation"]["about"], "advice": dict(answers.most_common())}
+             "method": summary["federation"]["about"], "gain": summary["federation"]["gain"],
+             "advice": dict(answers.most_common())}
     options.out.write_text(as_json(facts, rows=rows))
 
 

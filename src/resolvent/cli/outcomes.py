@@ -120,6 +120,8 @@ def _fitting(warnings: Sequence[list[str]], most: int) -> list[str]:
 
 def forest_lines(screen: FirstScreen, most: int) -> list[str]:
     """A plot of the sites' gains, sorted, in at most so many lines: first those that should not join."""
+    note = [screen.note] if screen.note else []
+    most -= len(note)
     order = sorted(screen.sites, key=lambda pair: (pair.advice.answer == "join", pair.advice.expected.value))
     shown = set(map(id, order if len(order) <= most - 2 else order[:max(most - 2, 1)]))
     sites = [pair for pair in screen.sites if id(pair) in shown]
@@ -144,7 +146,7 @@ def forest_lines(screen: FirstScreen, most: int) -> list[str]:
         lines.append(f"{name:{left}}{format_points(100 * advice.expected.value):>8} {''.join(row)} "
                      f"{advice_of(advice)}")
     more = f"; {len(sites)} of {len(screen.sites)} sites" if len(sites) < len(screen.sites) else ""
-    return [*lines, f"● expected gain in {screen.unit}, ○ by the site's own rows{more}"]
+    return [*lines, f"● expected gain in {screen.unit}, ○ by the site's own rows{more}", *note]
 
 
 def advice_table(record: RunRecord, about: str) -> Table:

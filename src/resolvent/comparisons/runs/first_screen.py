@@ -37,6 +37,7 @@ class FirstScreen(NamedTuple):
         facts: the task: metric, sites, rows and what a prediction without training reaches.
         counts: answer -> number of sites; empty without advice.
         headline: the method to run with its mean gain, or the finding if there is no advice.
+        note: what the mean gain counts; empty without one.
         scores: the mean score of each method, the best first; empty if there are none.
         warnings: each once.
         sites: the sites that have advice, from the largest expected gain to the smallest.
@@ -48,6 +49,7 @@ class FirstScreen(NamedTuple):
     facts: str
     counts: Mapping[str, int]
     headline: str
+    note: str
     scores: str
     warnings: Sequence[str]
     sites: Sequence[AdvisedSite]
@@ -63,12 +65,14 @@ def first_screen(record: RunRecord) -> FirstScreen:
     unit = f"points of {title_of(record.score)}" if record.decides else "points of skill"
     counts = {} if federation is None or not sites else {
         answer: sum(pair.advice.answer == answer for pair in sites) for answer in ANSWERS}
-    headline = record.finding
+    headline, note = record.finding, ""
     if federation is not None and counts:
         gain = f"{format_points(100 * federation.gain)} {unit}"
-        headline = "No site should join: no method is expected to help." if federation.method is None else (
-            f"Run {federation.method}. Expected mean gain over training alone: {gain}.")
-    return FirstScreen(_facts(record), counts, headline, _mean_scores(record),
+        headline = "No site should join: no method is expected to help."
+        if federation.method is not None:
+            headline = f"Run {federation.method}. Expected mean gain over training alone: {gain}."
+            note = "The mean counts sites that do not join as 0, and corrects for choosing a method."
+    return FirstScreen(_facts(record), counts, headline, note, _mean_scores(record),
                        [text for text in _warnings(record) if text not in headline],
                        sites if counts else [], unit, _limits(sites))
 
