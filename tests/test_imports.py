@@ -192,3 +192,12 @@ def test_no_function_hides_a_module():
         modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
         hidden = [name for name in modules & set(vars(module)) if not isinstance(getattr(module, name), ModuleType)]
         assert not hidden, f"{module.__name__}: {hidden}"
+
+
+def test_a_command_ends_without_a_last_search_for_garbage():
+    """The interpreter's last search would take longer than a second, because it reads all objects of JAX."""
+    program = ("import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))\n"
+               "from resolvent.cli import prepare_process\nprepare_process()")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    frozen, left = map(int, ended.stdout.split())
+    assert left < 0.01 * frozen

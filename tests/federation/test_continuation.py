@@ -404,7 +404,7 @@ def test_the_lead_is_informed_for_whom_a_job_waits(federation):
 
     federation.federate("nvflare", observe=observe)
     assert reports[0] == federation.session.waiting
-    assert reports[0].text == "waiting for berlin: its reply of Scaffold, round 1 of 2, phase 1 (1 of 2 have answered)"
+    assert reports[0].text == "waiting for berlin: the reply of Scaffold, round 1 of 2, phase 1 (1 of 2 have answered)"
 
 
 @pytest.mark.when_changed
@@ -427,9 +427,9 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
     federation.federate("flower", observe=observe)
     texts = [*dict.fromkeys(wait.text for wait in waits)]
     assert texts == [f"waiting for berlin: {text} (1 of 2 have answered)" for text in (
-        "the description of its table", "the encoding of its rows", "the start of Scaffold",
-        "its reply of Scaffold, round 1 of 2, phase 1", "its reply of Scaffold, round 2 of 2, phase 1",
-        "its scores of Scaffold after round 2", "storing its models of Scaffold", "its models and its judgement")]
+        "the description of the table", "the encoding of the rows", "the start of Scaffold",
+        "the reply of Scaffold, round 1 of 2, phase 1", "the reply of Scaffold, round 2 of 2, phase 1",
+        "the scores of Scaffold after round 2", "storing the models of Scaffold", "models and judgement")]
 
 
 @pytest.mark.when_changed

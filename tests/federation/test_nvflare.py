@@ -184,7 +184,7 @@ def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
         has_waited.set()
         threads[0].join()
     assert SecondSession("aachen") in events
-    assert re.fullmatch(r"waiting for .*berlin: its reply of Scaffold, round \d+ of 200, phase 1 \([01] of 2 have .*\)",
+    assert re.fullmatch(r"waiting for .*berlin: the reply of Scaffold, round \d+ of 200, phase 1 \([01] of 2 have .*\)",
                         waits[0])
     assert outputs == [False]
     assert '"aachen"' in (kits[SERVER_KIT] / "second_sessions.jsonl").read_text()

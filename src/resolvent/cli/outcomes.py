@@ -187,8 +187,8 @@ def reason_lines(record: RunRecord, about: str) -> list[str]:
 
 def evaluation_table(evaluation: "Evaluation") -> Table:
     """The scores of a model on rows with known labels."""
-    table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, of an accuracy Wilson's, of an "
-                   "area under the ROC curve with DeLong's variance, otherwise by resampled rows",
+    table = framed(f"{evaluation['rows']} rows with labels", "95 % intervals: Wilson's for accuracy, with DeLong's "
+                   "variance for the area under the ROC curve, otherwise by a bootstrap of the rows",
                    ["score"], ["value", "interval"])
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""

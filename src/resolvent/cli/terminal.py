@@ -96,7 +96,7 @@ def rows_table(sites: "Sequence[SiteRows]", folds: int) -> Table:
     more = f"; the first {MAX_SITES} of {len(sites)}" if len(sites) > MAX_SITES else ""
     caption = f"{folds} folds test each row once; the training and validation rows are of one fold."
     table = framed(f"Rows of the sites{more}", caption if folds > 1 else None, ["site"],
-                    ["training", "validation", "test", "smallest gain\nto be seen"])
+                    ["training", "validation", "test", "smallest\ndetectable gain"])
     for site in sites[:MAX_SITES]:
         gain = "-" if site.smallest_gain is None else f"{100 * site.smallest_gain:.0f} points"
         table.add_row(escape(site.site), *map(str, site.rows), gain)

@@ -71,7 +71,7 @@ def reason_text(site: "SiteJudgement", method: str) -> str:
     advice, calibration = site.advice, site.facts.calibrations.get(method)
     assert advice is not None
     texts = {"expected gain": f"its {advice.model} model of {method}", "expected loss": "it should expect a loss",
-             "own evidence": "its own rows are against it", "another relation": "another relation here",
+             "own evidence": "its own rows are against it", "another relation": "another relation holds",
              "no difference": "no difference", "few rows": "too few rows to tell",
              "not converged": "training has not converged", "diverged": "the training diverged",
              "no evidence": "cannot be judged: fewer than 10 rows, or no score"}
@@ -111,7 +111,7 @@ def slope_text(slope: Sequence[float]) -> str:
     numbers = f"slope {slope[0]:.1f} [{slope[1]:.1f}, {slope[2]:.1f}]".replace("-", "−")
     if slope[2] < 0:
         return f"the order of the risks is reversed: {numbers}"
-    return f"another relation here: {numbers}"
+    return f"another relation holds: {numbers}"
 
 
 def columns_text(columns: Sequence[Sequence[Any]]) -> str:

@@ -14,11 +14,11 @@ from resolvent.errors import InputError
 
 SiteScores: TypeAlias = Mapping[str, Mapping[str, float | None]]
 # What a site that has not answered is asked for, by the kind of the message: about the plan, and about a method.
-_OF_PLAN = {"describe": "the description of its table", "prepare": "the encoding of its rows",
-            "finish": "its models and its judgement"}
+_OF_PLAN = {"describe": "the description of the table", "prepare": "the encoding of the rows",
+            "finish": "models and judgement"}
 _OF_METHOD = {"start": "the start of {method}",
-              "work": "its reply of {method}, round {round} of {planned}, phase {phase}",
-              "evaluate": "its scores of {method} after round {round}", "finish": "storing its models of {method}"}
+              "work": "the reply of {method}, round {round} of {planned}, phase {phase}",
+              "evaluate": "the scores of {method} after round {round}", "finish": "storing the models of {method}"}
 
 
 @dataclass(frozen=True, kw_only=True)

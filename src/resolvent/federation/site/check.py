@@ -103,5 +103,7 @@ def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, Approval):
-        value = asdict(value)
-    return "/".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+        value = {name: rule for name, rule in asdict(value).items() if rule}
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_shown(part)}' for name, part in value.items())}}}"
+    return "/".join(map(str, value)) or "none" if isinstance(value, tuple | list) else str(value) or "none"
