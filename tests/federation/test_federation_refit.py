@@ -13,6 +13,7 @@ import nightly
 from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, FakeSession, lead_note, limits
 from resolvent import load
 from resolvent.cli.refit import refit as refit_command
+from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
 from resolvent.comparisons.runs.load import load_fitted
@@ -26,6 +27,7 @@ from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.simulator.run import simulate
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame
+from resolvent.tables.text_formats import TextFormat
 
 TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
 
@@ -196,3 +198,24 @@ def test_a_site_that_the_shared_model_harms_predicts_with_its_own_after_a_refit(
     assert outcome == {"status": "complete"}
     assert load_fitted(run, None, "aachen").method == "alone"
     assert load_fitted(run, "FedAvg", "aachen").method == "FedAvg"  # only by its name
+
+
+@pytest.mark.when_changed
+def test_a_site_predicts_and_evaluates_rows_with_the_names_of_its_own_tables(tmp_path):
+    """The model has them from the site's file; rows with the names of the federation have the same predictions."""
+    wide = {"limits": limits(max_leverage=None, max_parameters_per_row=None)}
+    own = {"age": "alter", "ill": "krank"}
+    consortium = Consortium(tmp_path, {"aachen": {**wide, "columns": own}, "berlin": wide})
+    path, run, outputs = tmp_path / "aachen.csv", tmp_path / "aachen" / "mine-1", {}
+    frame = pd.read_csv(path)
+    frame.rename(columns=own).to_csv(path, index=False)
+    assert consortium.serve() == {"status": "complete"}
+    for name, rows in {"own": frame.rename(columns=own), "federation": frame}.items():
+        rows.to_csv(tmp_path / f"{name}-rows.csv", index=False, sep=";")
+        predicted = predict_file(run, "FedAvg", "aachen", str(tmp_path / f"{name}-rows.csv"), tmp_path / f"{name}.csv",
+                                 TextFormat())
+        assert not predicted.remarks.unused
+        outputs[name] = ((tmp_path / f"{name}.csv").read_text(), predicted.scores)
+    assert outputs["own"] == outputs["federation"]
+    assert outputs["own"][1].startswith("accuracy on 30 rows with labels")
+    assert len(load_fitted(run, "FedAvg", "aachen").predict(frame.rename(columns=own))) == 30

@@ -62,6 +62,7 @@ class TableEncoding(Encoding):
         codes: column, or ``*`` for all -> the cells that stand for a missing value, see ``CellRules``.
         unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
             ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
+        local: (name, name in the tables of the model's site) of columns that have another one there.
     """
 
     party: str
@@ -73,6 +74,7 @@ class TableEncoding(Encoding):
     dates: tuple[DateColumn, ...] = ()
     unseen: Unseen = "refuse"
     codes: tuple[tuple[str, tuple[Code, ...]], ...] = ()
+    local: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, options: TableOptions,
@@ -204,6 +206,7 @@ class TableEncoding(Encoding):
         if not isinstance(rows, pd.DataFrame):
             raise InputError(f"the rows are a {type(rows).__name__}, and the model was fitted to a table: give a "
                              "pandas.DataFrame with its columns")
+        rows = self.with_common_names(rows)
         names = [str(c) for c in rows.columns]
         if not len(rows):
             raise InputError("the table has no rows: give at least one")
@@ -216,6 +219,10 @@ class TableEncoding(Encoding):
                 *(date.name for date in self.dates)} - made
         frame = read_cells(frame, [name for name in names if name in read and counts[name] == 1], self.cells)
         return expand_dates(frame.drop(columns=[*made.intersection(names)]), self.dates, self._row_names(frame))
+
+    def with_common_names(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """The table with the names of the encoding for columns that have another one at the site of the model."""
+        return rows.rename(columns={local: name for name, local in self.local if name not in rows.columns})
 
     def _row_names(self, frame: "pd.DataFrame") -> RowNames:
         has_parties = list(frame.columns).count(self.party) == 1

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) -> "pd.DataFrame | NDArray[Any]":  # noqa: B008
     """Read the rows of a file for an encoding.
 
-    Columns of categories are read as text, so that ``007`` stays ``007``.
+    Columns of categories are read as text, so that ``007`` stays ``007``. A table has the names of the encoding, or
+    those of the model's site.
 
     Args:
         path: a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file; or an ``.npy`` file, for arrays.
@@ -30,10 +31,13 @@ def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) ->
     if not isinstance(encoding, TableEncoding):
         names = set(encoding.features)
         return read_table_file(path, text, encoding.features, CellRules(), lambda column: column in names)[0]
+    local = dict(encoding.local)
     numbers = {column.name for column in encoding.numbers}
     numbers.update(label.name for label in encoding.labels if label.kind != "text")
-    return read_table_file(path, text, [column.name for column in encoding.columns], encoding.cells,
-                           lambda column: column in numbers)[0]
+    numbers.update(local[name] for name in numbers & {*local})
+    frame = read_table_file(path, text, [column.name for column in encoding.columns if column.name not in local],
+                            encoding.cells | encoding.cells.renamed(local), lambda column: column in numbers)[0]
+    return encoding.with_common_names(frame)
 
 
 def _read_array(path: Path) -> "NDArray[Any]":

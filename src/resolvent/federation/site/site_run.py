@@ -379,8 +379,9 @@ class SiteRun(PlanRun[FederatedExperiment]):
                 for name, by_split in scores_of_model(rows.problem, model, self._metrics).items():
                     for split, value in by_split.items():
                         metrics.add(rounds, 0, split, f"{prefix}{name}", np.nan if value is None else value)
+        encoding = replace(self._encodings[rows.part.fold or 0], local=tuple((self._site.columns or {}).items()))
         models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
-                             shared, rows.problem.model, rows.data.encoding, training=summarize(rows.data))
+                             shared, rows.problem.model, encoding, training=summarize(rows.data))
         return TrainedMethod(models, (MethodRun(metrics.table().assign(**rows.part.columns)),))
 
     @override
