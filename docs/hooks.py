@@ -26,6 +26,8 @@ SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
+DISPLAYED = re.compile(r"^(?P<indent> *)\.\. math::(?: +(?=\S)|\s*?\n\n(?= ))(?P<latex>.+(?:\n(?P=indent) +\S.*)*)",
+                       re.MULTILINE)
 MENU = re.compile(r'aria-labelledby="__nav\w*"(?P<rest> aria-expanded="\w+">\s*'
                   r'<label class="md-nav__title" for="\w+">\s*<span class="md-nav__icon md-icon"></span>\s*'
                   r'(?P<title>[^<]*?)\s*</label>)')
@@ -118,6 +120,11 @@ def on_post_page(output: str, **_: Any) -> str:
     """Name the parts of a page for screen readers that the theme leaves without a name: the search, menus of pages."""
     return MENU.sub(r'aria-label="\g<title>"\g<rest>', output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'))
+
+
+def on_post_template(output_content: str, *, template_name: str, **_: Any) -> str:
+    """The same for the page of addresses that lead nowhere."""
+    return on_post_page(output_content) if template_name == "404.html" else output_content
 
 
 def with_labels(table: re.Match[str]) -> str:
@@ -216,10 +223,12 @@ def source(name: str) -> str:
 def markdown_of(docstring: str) -> str:
     """A docstring as Markdown for the reference.
 
-    Labels are bold and begin paragraphs, examples and code blocks show as code, and formulas keep their brackets.
+    Labels are bold and begin paragraphs, examples and code blocks show as code, displayed formulas are of the language
+    ``math``, and formulas in the text keep their brackets.
     """
     text = re.sub(r"^(\s*)Example:$", r"\1Examples:", docstring, flags=re.MULTILINE)  # shows as code
     text = CODE_BLOCK.sub(lambda m: f"{m['indent']}```{m['language']}\n{m['code'].rstrip()}\n{m['indent']}```\n", text)
+    text = DISPLAYED.sub(lambda m: f"{m['indent']}```math\n{m['latex']}\n{m['indent']}```", text)
     pieces = re.split(r"(^\s*```.*?```$|^ *>>>[^\n]*$|``.*?``|`[^`\n]+`)", text, flags=re.MULTILINE | re.DOTALL)
     text = "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(pieces))
     return re.sub(rf"^(\s*)({'|'.join(PARAGRAPHS)}): ", r"\n\1**\2.** ", text, flags=re.MULTILINE)

@@ -16,12 +16,13 @@ import pytest
 
 SITE = Path(__file__).parents[2] / "site"
 FIRST = ("index", "tutorial", "research", "federation-tutorial", "theory")  # the home page and the four parts
-MORE = ("choosing", "recipes/paper_figure", "glossary", "coming-from", "decisions", "secure-sums", "api/mixing")
+MORE = ("choosing", "recipes/paper_figure", "glossary", "coming-from", "decisions", "secure-sums", "api/mixing",
+        "api/survival", "404")
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="the site is not built: make docs")
 
 
 def address_of(page):
-    return "index.html" if page == "index" else f"{page}/index.html"
+    return f"{page}.html" if page in ("index", "404") else f"{page}/index.html"
 
 
 def pages():

@@ -4,7 +4,8 @@ For a convex penalty :math:`\varphi` and t > 0,
 
 .. math::
 
-    \mathrm{prox}_{t\varphi}(x) = \arg\min_\theta\; \varphi(\theta) + \tfrac1{2t}\|x-\theta\|^2, \qquad
+    \mathrm{prox}_{t\varphi}(x) = \underset{\theta}{\operatorname{argmin}} \varphi(\theta) + \tfrac1{2t}\|x-\theta\|^2,
+    \qquad
     \mathrm{env}_{t\varphi}(x) = \min_\theta\; \varphi(\theta) + \tfrac1{2t}\|x-\theta\|^2 .
 
 Fed+ writes its penalty as :math:`\Psi = \sigma\delta\varphi`, so that

@@ -44,7 +44,7 @@ class AggregatingMethod(SharedModelMethod):
 class ModelAggregation(AggregatingMethod):
     r"""Model aggregation: FedAvg, FedProx, RFA and the coordinate median.
 
-    .. math:: w_k \approx \arg\min f_k(w) + \tfrac\mu2\|w-\tilde w\|^2 \text{ from } \tilde w, \qquad
+    .. math:: w_k \approx \operatorname{argmin} f_k(w) + \tfrac\mu2\|w-\tilde w\|^2 \text{ from } \tilde w, \qquad
               \tilde w \leftarrow \mathcal A(w_1, \dots, w_N)
 
     mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., Algorithm 2), the geometric median is

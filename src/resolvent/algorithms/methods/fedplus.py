@@ -3,7 +3,8 @@ r"""Fed+: every party keeps its own model, pulled to a robust centre by a proxim
 .. math::
 
     z_k = R(\tilde w, w_k), \qquad
-    w_k \approx \arg\min f_k(w) + \tfrac\sigma2\|w-z_k\|^2 \text{ from } (1-\lambda)w_k+\lambda\tilde w, \qquad
+    w_k \approx \operatorname{argmin} f_k(w) + \tfrac\sigma2\|w-z_k\|^2 \text{ from } (1-\lambda)w_k+\lambda\tilde w,
+    \qquad
     \tilde w \leftarrow \mathcal A(w_1,\dots,w_N)
 
 with :math:`R(\tilde w, w_k) = \tilde w + \mathrm{prox}_{\delta\varphi}(w_k - \tilde w)` for a penalty

@@ -3,7 +3,7 @@ r"""The scores of a model on the samples of one party: the loss, the score, and 
 **What a score tells.** A share of n rows is a count, an equation about the rows: whoever chooses the models and reads
 as many exact counts as there are rows solves for the rows. So a score that leaves a site is rounded to a multiple of
 
-.. math:: s = \max\!\Big(\frac{1}{4\sqrt{n}},\ \frac{c}{n}\Big), \quad c = \text{min\_cell},
+.. math:: s = \max\!\Big(\frac{1}{4\sqrt{n}},\ \frac{c}{n}\Big), \quad c = \text{min cell},
 
 the larger of half the largest standard error of a share and of c rows. It is the multiple above or below, drawn with
 the probabilities that make the mean of the answer the score itself. What is drawn follows from the site's secret and
