@@ -91,6 +91,26 @@ class SharedModelMethod(OnePhaseMethod):
         return Iterate()
 
 
+class ServerStateMethod(OnePhaseMethod):
+    """A method of one phase whose server knows more than the shared model, which is ``model`` in its state.
+
+    It sends the model alone. A subclass defines ``init``, ``party`` and ``server``, and ``init_party`` if parties keep
+    a state.
+    """
+
+    @override
+    def message(self, state: ServerState, k: Int[Array, ""]) -> Vector:
+        return state.model
+
+    @override
+    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
+        return message
+
+    @override
+    def server_model(self, state: ServerState) -> Vector:
+        return state.model
+
+
 def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
                name: str = "") -> tuple[Vector, Info]:
     """Solve a subproblem; the info has ``model``, ``steps`` and ``memory``, and ``inexactness`` if it is recorded.

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Replies
-from resolvent.algorithms.method import OnePhaseMethod, local_work
+from resolvent.algorithms.method import OnePhaseMethod, ServerStateMethod, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -26,7 +26,7 @@ class StoredUpdatesState(NamedTuple):
     mean: Vector  # h = sum_k lambda_k h_k over all N parties
 
 
-class StoredUpdates(OnePhaseMethod):
+class StoredUpdates(ServerStateMethod):
     """The server steps with the last updates of all parties, those of absent parties included.
 
     .. code-block:: text
@@ -56,10 +56,6 @@ class StoredUpdates(OnePhaseMethod):
         return jax.tree.map(jnp.zeros_like, w0)
 
     @override
-    def message(self, state: StoredUpdatesState, k: Int[Array, ""]) -> Vector:
-        return state.model
-
-    @override
     def party(self, h_k: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
         w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
@@ -71,14 +67,6 @@ class StoredUpdates(OnePhaseMethod):
         mean = tree.axpy(1, replies.total(replies.payload), state.mean)
         step = mean if self.step == "memory" else tree.axpy(1, replies.mean(), state.mean)
         return StoredUpdatesState(tree.axpy(self.server_rate, step, state.model), mean), {}
-
-    @override
-    def personal_model(self, h_k: Vector, shared: Vector, oracle: Oracle) -> Vector:
-        return shared
-
-    @override
-    def server_model(self, state: StoredUpdatesState) -> Vector:
-        return state.model
 
 
 class FedAUMessage(NamedTuple):

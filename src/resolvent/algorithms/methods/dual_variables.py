@@ -4,11 +4,11 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Replies
-from resolvent.algorithms.method import OnePhaseMethod, SharedModelMethod, local_work
+from resolvent.algorithms.method import ServerStateMethod, SharedModelMethod, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -68,7 +68,7 @@ class FedDynState(NamedTuple):
     correction: Vector  # h, the weighted mean of all g_k
 
 
-class FedDyn(OnePhaseMethod):
+class FedDyn(ServerStateMethod):
     """FedDyn: a linear term at each party that removes the bias of local work.
 
     .. code-block:: text
@@ -97,10 +97,6 @@ class FedDyn(OnePhaseMethod):
         return jax.tree.map(jnp.zeros_like, w0)
 
     @override
-    def message(self, state: FedDynState, k: Int[Array, ""]) -> Vector:
-        return state.model
-
-    @override
     def party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
         return dual_step(self.solver, self.alpha, g, shared, oracle, key, effort)
@@ -111,14 +107,6 @@ class FedDyn(OnePhaseMethod):
                                state.model)
         correction = tree.axpy(-jnp.asarray(self.alpha), replies.total(changes), state.correction)
         return FedDynState(tree.axpy(-1 / jnp.asarray(self.alpha), correction, replies.mean()), correction), {}
-
-    @override
-    def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
-        return message
-
-    @override
-    def server_model(self, state: FedDynState) -> Vector:
-        return state.model
 
 
 class ConsensusADMM(SharedModelMethod):

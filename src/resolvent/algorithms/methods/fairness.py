@@ -11,7 +11,7 @@ from optax.projections import projection_simplex
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, PartyState, Replies
-from resolvent.algorithms.method import OnePhaseMethod, SharedModelMethod, local_work
+from resolvent.algorithms.method import ServerStateMethod, SharedModelMethod, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -113,7 +113,7 @@ class AFLState(NamedTuple):
     weights: Float[Array, " N"]  # lambda, the weights of all parties
 
 
-class AFL(OnePhaseMethod):
+class AFL(ServerStateMethod):
     """AFL, agnostic federated learning: descent in the model, ascent in the weights of the parties.
 
     .. code-block:: text
@@ -139,10 +139,6 @@ class AFL(OnePhaseMethod):
         return AFLState(w0, shares)
 
     @override
-    def message(self, state: AFLState, k: Array) -> Vector:
-        return state.model
-
-    @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, MeasuredChange, Info]:
         change, info = _change(self.solver, shared, oracle, key, effort)
@@ -154,14 +150,6 @@ class AFL(OnePhaseMethod):
         losses = jnp.where(replies.alive, replies.payload.measure, 0).astype(state.weights.dtype)
         weights = projection_simplex(state.weights.at[replies.index].add(self.gamma * losses))
         return AFLState(tree.axpy(1, change, state.model), weights), {"largest_weight": jnp.max(weights)}
-
-    @override
-    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
-        return message
-
-    @override
-    def server_model(self, state: AFLState) -> Vector:
-        return state.model
 
 
 class FedDisco(SharedModelMethod):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, PartyState, Replies
-from resolvent.algorithms.method import OnePhaseMethod
+from resolvent.algorithms.method import ServerStateMethod
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import ValueProblem
@@ -166,7 +166,7 @@ class NumbersState(NamedTuple):
     each: Float[Array, "N D"] | None
 
 
-class SumOfNumbers(OnePhaseMethod):
+class SumOfNumbers(ServerStateMethod):
     """One round for the numbers of ``KnownNumbers``. All parties must take part, with equal weights.
 
     Attributes:
@@ -190,10 +190,6 @@ class SumOfNumbers(OnePhaseMethod):
         return NumbersState(w0, zero, jnp.zeros((*shares.shape, self.count), w0.dtype) if self.keeps_each else None)
 
     @override
-    def message(self, state: NumbersState, k: Int[Array, ""]) -> Vector:
-        return state.model
-
-    @override
     def party(self, state: PartyState, message: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, Float[Array, " D"], Info]:
         if not isinstance(oracle, NumbersOracle):
@@ -204,11 +200,3 @@ class SumOfNumbers(OnePhaseMethod):
     def server(self, state: NumbersState, replies: Replies, key: Array) -> tuple[NumbersState, Info]:
         each = None if state.each is None else state.each.at[replies.index].set(replies.payload)
         return NumbersState(state.model, replies.mean(), each), {}
-
-    @override
-    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
-        return message
-
-    @override
-    def server_model(self, state: NumbersState) -> Vector:
-        return state.model

@@ -335,14 +335,15 @@ class Coordinator:
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort) -> tuple[Answers, ServerRecord]:
         """Send the messages of a phase and collect enough replies."""
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
+        has_party_states, root = self._description.has_party_states, keys.root_key(self._seed)
         may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
-            self._lost_state == "restart" or not self._description.has_party_states)
+            self._lost_state == "restart" or not has_party_states)
         names = [record.parties[k] for k in asked if k not in record.excluded]
         recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
-                            has_party_states=self._description.has_party_states)
+                            has_party_states=has_party_states)
 
         def message(k: int, like: EncodedMessage | None = None) -> EncodedMessage:
-            return work_message(self._algorithm, recovery.record, k, effort[k], keys.root_key(self._seed),
+            return work_message(self._algorithm, recovery.record, k, effort[k], root,
                                 names if self._sums_replies else None, like)
 
         def recover(name: str) -> EncodedMessage | None:

@@ -145,6 +145,7 @@ class Party:
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and policy.has_secret_noise
         self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
+        self._key_shape, self._number_shape = key_shape(), scalar_shape()  # each traces a program
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
         if journal is not None and self._record is not None and self._record.round >= 0:
@@ -217,7 +218,7 @@ class Party:
         if record is None or (restart is not None and record.start != identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
-            like = {"model": self._description.model, "key": key_shape()}
+            like = {"model": self._description.model, "key": self._key_shape}
             content = self._restored(message, like)
             number = 0 if self._planned is None else self._planned.number_of(content["key"])
             if record is not None and number != record.number:
@@ -258,7 +259,8 @@ class Party:
         if message.phase >= len(self._description.messages) or message.round >= self._rounds:
             raise Refusal(
                 RefusalCode.PLAN, f"the plan has no round {message.round + 1} with phase {message.phase + 1}")
-        like = {"payload": self._description.messages[message.phase], "key": key_shape(), "effort": scalar_shape()}
+        like = {"payload": self._description.messages[message.phase], "key": self._key_shape,
+                "effort": self._number_shape}
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")

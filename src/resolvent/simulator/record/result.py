@@ -22,9 +22,7 @@ from resolvent.predict.fitted import Fitted
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.run_readings import RunReadings
-from resolvent.simulator.record.saved_result import write_result
 from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels, DeviceParties, PartiesView
 from resolvent.tables.drift import TrainingRows, summarize
@@ -32,6 +30,8 @@ from resolvent.tables.encoding_files import encoding_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from resolvent.simulator.record.model_folder import SavedModels
 
 _MODELS_AT_ONCE = 1000  # personal models that are computed at a time, of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
@@ -153,8 +153,10 @@ class Result(RunReadings):
                       training=self._training)
 
     @property
-    def saved_models(self) -> SavedModels:
+    def saved_models(self) -> "SavedModels":
         """The models of the run with what is needed to use them, as they are written to a folder."""
+        from resolvent.simulator.record.model_folder import SavedModels  # imported here: few runs are saved
+
         names = [f"party {k}" for k in range(self.problem.parties)] if self.data is None else self.data.parties
         encoding = None if self.data is None else encoding_of(self.data)
         return SavedModels(self.name, self.rounds, names, self.personal_models, self.server_model, self.model, encoding,
@@ -176,6 +178,8 @@ class Result(RunReadings):
         Raises:
             InputError: the folder is in use.
         """
+        from resolvent.simulator.record.saved_result import write_result
+
         write_result(Path(folder), self.saved_models, self.metrics, {
             "seed": self.seed, "score": self.score_name, "has_data": self.data is not None, "facts": self.facts})
 
