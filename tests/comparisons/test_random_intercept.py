@@ -1,8 +1,10 @@
 """A random intercept for each site: the objective of a site, its derivatives, and the columns of its replies."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from scipy import optimize, special
 
 import nightly
@@ -63,3 +65,45 @@ def test_the_objective_is_laplaces_approximation(name):
         np.testing.assert_allclose(found.hessian, sums.hessian, atol=3 / len(y))
         label = -special.gammaln(y + 1).mean() if name == "poisson" else 0.0
         np.testing.assert_allclose(sums.terms.likelihood, label - value(w), rtol=1e-12)
+
+
+@nightly.parametrize("name", LOSSES, others=nightly.WHEN_CHANGED)
+def test_a_reply_is_a_function_of_the_products_of_the_counted_columns(name):
+    """Rows that count a little more or less, so that all these products stay, leave the reply what it is.
+
+    The products are those of the columns with the features, as the guard of a site counts them. A third derivative that
+    is left out of them would change the reply, and so would the columns that only the last sums have.
+    """
+    family = LOSSES[name][0]
+    x, y, offsets = rows_of(family, n=60)
+    w = np.array([0.3, -0.4, *[0.2] * len(family.extra), -0.5])
+
+    def unchanged(columns):
+        """[rows] a direction for the weights that changes no product of the columns with the features."""
+        products = (np.asarray(columns)[:, :, None] * x[:, None]).reshape(len(y), -1)
+        basis = np.linalg.svd(products / (np.abs(products).max(0) + 1e-300), full_matrices=False)
+        basis = basis[0][:, basis[1] > 1e-12]
+        direction = np.random.default_rng(5).normal(size=len(y))
+        direction -= basis @ (basis.T @ direction)
+        return direction / np.abs(direction).max()
+
+    with jax.enable_x64(True):
+        problem = problem_of(family, x, y, offsets)
+        in_round, in_sums = (problem.answered_columns(jnp.asarray(w), sums) for sums in (False, True))
+
+        @jax.jit
+        def replies(weights):
+            oracle = eqx.tree_at(lambda p: p.rows.weights, problem, jnp.pad(weights, (0, 64))).oracle(jnp.array(0))
+            return oracle.second_order(w)[1:], oracle.fit_sums(w)[:2]
+
+        def change(direction, number):
+            """How much the reply of a round, or of the last sums, changes."""
+            before, after = (ravel_pytree(replies(1 + size * direction)[number])[0] for size in (0.0, 0.5))
+            return float(jnp.abs(after - before).max())
+
+        assert change(unchanged(in_round), 0) < 1e-12
+        assert change(unchanged(in_sums), 1) < 1e-12
+        third = len(family.extra) + 1
+        if name != "gaussian":  # whose third derivative is 0, and all rows have the same curvature
+            assert change(unchanged(in_round[:, :-third]), 0) > 1e-8
+            assert change(unchanged(in_round), 1) > 1e-8

@@ -77,6 +77,68 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
         pd.testing.assert_frame_equal(fit.heterogeneity().table, simulated.heterogeneity().table, rtol=1e-7)
 
 
+def unlike(frame):
+    """The same rows at hospitals whose patients differ."""
+    rng, shift = np.random.default_rng(1), frame["site"].map(dict(zip(SITES, (-0.8, 0.2, 0.9), strict=True)))
+    return frame.assign(score=rng.normal(shift), visits=rng.poisson(np.exp(shift)),
+                        ill=np.where(rng.random(len(frame)) < 1 / (1 + np.exp(-shift)), "yes", "no"))
+
+
+def with_gaps(frame):
+    rng = np.random.default_rng(2)
+    return frame.assign(age=frame["age"].where(rng.random(len(frame)) > 0.2),
+                        ward=frame["ward"].where(rng.random(len(frame)) > 0.1))
+
+
+FURTHER = [("ill ~ age", {"site": "random"}, True), ("score ~ age", {"site": "random"}, False),
+           ("visits ~ age", {"site": "random", "family": "poisson"}, True),
+           ("ill ~ age", {"site": "random"}, False), ("visits ~ age", {"site": "random", "family": "poisson"}, False),
+           ("score ~ age", {"site": "random"}, True), ("score ~ age + ward", {"imputations": 3, "seed": 5}, False),
+           ("ill ~ age + ward", {"imputations": 2}, True), ("ill ~ age + ward", {"imputations": 2}, False)]
+
+
+@pytest.mark.when_changed
+@nightly.parametrize(("formula", "settings", "is_secure"), FURTHER, per_commit=2)
+def test_random_intercepts_and_imputations_are_those_of_the_pooled_rows(tmp_path, formula, settings, is_secure):
+    """Careful sites in secure sums, where rows are in other orders at the sites; sites without limits otherwise."""
+    frame = unlike(table(120, more=0))
+    if "imputations" in settings:
+        frame = with_gaps(frame)
+    careful_sites = {"policy": FEDERATION, "limits": Limits(), "privacy": {"secure_sums": True}}
+    if is_secure:
+        pytest.importorskip("Crypto")
+    hospitals = Hospitals(tmp_path, frame, {"formula": formula, **settings}, **(careful_sites if is_secure else {}))
+    assert hospitals.serve() == {"status": "complete"}
+    fit, pooled = fit_of(hospitals), rv.regress(frame, formula, party="site", **settings)
+    pd.testing.assert_frame_equal(fit.table, pooled.table, rtol=1e-8)
+    assert fit.rounds == pooled.rounds
+    assert fit.model.imputed == pooled.model.imputed
+    assert bool(fit.model.imputed) == ("imputations" in settings)
+    if settings.get("site") == "random":
+        pd.testing.assert_frame_equal(fit.random.table, pooled.random.table, rtol=1e-8)
+        for name in ("tau", "p", "log_likelihood", "rounds"):
+            np.testing.assert_allclose(getattr(fit.random, name), getattr(pooled.random, name), rtol=1e-8)
+    assert not is_secure or all({*reply.arrays} == {"masked"} for reply in messages(hospitals, "kiel", "reply"))
+
+
+@pytest.mark.when_changed
+@nightly.parametrize(("formula", "settings", "remedy"), [
+    ("score ~ age", {"site": "random"}, "set site=fixed, leave columns out"),
+    ("score ~ age + ward", {"imputations": 5}, "set fewer imputations, or leave them out (complete cases)")])
+def test_small_sites_refuse_further_fits_and_say_what_they_would_answer(tmp_path, formula, settings, remedy):
+    """The regression itself adds no column in its rounds; 24 rows are too few for what these fits add."""
+    frame = unlike(table(24, more=0))
+    plan = {"policy": FEDERATION, "limits": replace(Limits(), min_cell=3)}
+    assert Hospitals(tmp_path / "plain", frame, {"formula": formula}, **plan).serve() == {"status": "complete"}
+    frame = with_gaps(frame) if "imputations" in settings else frame
+    hospitals = Hospitals(tmp_path / "further", frame, {"formula": formula, **settings}, **plan)
+    outcome = hospitals.serve()
+    assert outcome["status"] in ("refused", "stopped")
+    assert remedy in outcome["message"]
+    refusals = [message for site in SITES for message in messages(hospitals, site, "refusal")]
+    assert {*refusals[0].facts["limits"]} == {"max_leverage"}
+
+
 @pytest.mark.parametrize(("change", "formula", "words"), [
     (lambda f: f.assign(pregnant=np.where(f["age"] > 50, "x", None)), "cost ~ pregnant", "'pregnant' is 'x' in all"),
     (lambda f: f.assign(age=f["age"].where(f["site"] != "kiel")), "cost ~ age", "'age'"),
@@ -148,7 +210,7 @@ def test_a_regression_of_careful_sites(tmp_path, formula, privacy):
     assert hospitals.serve() == {"status": "complete"}
     simulated = rv.regress(hospitals.frame, formula, party="site")
     np.testing.assert_allclose(fit_of(hospitals).estimates, simulated.estimates, rtol=1e-10)
-    search = read_fit(tmp_path / "out").search  # the lead has nothing of the rounds' sums
+    search = read_fit(tmp_path / "out").fits[0].search  # the lead has nothing of the rounds' sums
     assert not any(np.any(part) for part in (search.direction, search.slope, search.value, search.size, search.step))
     rounds = Journal(tmp_path / "aachen" / "journal.sqlite").of("round")
     ranks = [entry["rank"] for entry in rounds]
@@ -495,10 +557,8 @@ def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
     secure = {"secure_sums": True}
     with pytest.raises(InputError, match=r"yaml:1: regression\.heterogeneity: it compares the fits of"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "heterogeneity": True}, privacy=secure)
-    with pytest.raises(InputError, match=r"regression\.imputations: 20 completed tables .* count 20 times"):
-        Hospitals(tmp_path, table(), {"formula": "ill ~ age", "imputations": 20})
-    with pytest.raises(InputError, match=r"regression\.site=random: its rounds have the third .* set site=fixed"):
-        Hospitals(tmp_path, table(), {"formula": "ill ~ age", "site": "random"})
+    with pytest.raises(InputError, match=r"poly\(\) has other columns in each completed table"):
+        Hospitals(tmp_path, table(), {"formula": "ill ~ poly(age, 2)", "imputations": 20})
     with pytest.raises(InputError, match=r"regression\.profile: it needs further rounds"):
         Hospitals(tmp_path, table(), {"formula": "ill ~ age", "profile": ["age"]})
     with pytest.raises(InputError, match="have no noise"):

@@ -45,6 +45,7 @@ class RowsReport:
 
     Attributes:
         left_out: number of rows with a missing value in a column that is used.
+        imputed: number of rows in which missing values were drawn.
         levels: column of categories -> its levels, in their order -> number of rows.
         numbers: the columns of numbers.
         booleans: the columns of true/false.
@@ -66,9 +67,10 @@ class RowsReport:
     offset: float = 0.0
     log_exposure: float = 0.0
     moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    imputed: int = 0
 
     def __post_init__(self) -> None:
-        counts = [self.rows - 1, self.left_out, *self.classes.values(),
+        counts = [self.rows - 1, self.left_out, self.imputed, *self.classes.values(),
                   *(count for levels in self.levels.values() for count in levels.values())]
         numbers = [self.total, self.offset, self.log_exposure, *(x for of in self.moments.values() for x in of)]
         if min(counts) < 0 or not all(map(math.isfinite, numbers)):
@@ -89,6 +91,7 @@ class RowsAgreement:
             otherwise the mean.
         missing: column, or ``*`` -> the cells that stand for a missing value in all tables.
         moments: column of polynomials -> ``pooled_moments`` of its values.
+        imputed: site -> its number of rows in which missing values were drawn, if there are any.
     """
 
     levels: Mapping[str, list[str]]
@@ -100,13 +103,15 @@ class RowsAgreement:
     offset: float = 0.0
     missing: Mapping[str, Sequence[Code]] = field(default_factory=dict)
     moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    imputed: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.family not in get_args(FamilyName)[1:] or not math.isfinite(self.mean + self.offset):
             raise InputError("there is no such family, or a mean is not finite")
 
 
-def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int) -> RowsReport:
+def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int,
+                  imputed: int = 0) -> RowsReport:
     """What a site says about its complete rows."""
     levels: dict[str, dict[str, int]] = {}
     numbers: list[str] = []
@@ -120,7 +125,7 @@ def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     offsets = offsets_of(frame, settings.added)
     moments = {name: moments_of(numbers_of(frame[name], "any"), degree) for name, degree in formula.degrees.items()}
     report = RowsReport(len(frame), left_out, levels, tuple(numbers), tuple(booleans), kind, classes, total,
-                        moments=moments)
+                        moments=moments, imputed=imputed)
     if offsets is None:
         return report
     largest = float(offsets.max())
@@ -192,7 +197,8 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
             else math.fsum(report.total for report in reports.values()) / rows)
     return RowsAgreement(levels, family, classes, mean, {site: report.rows for site, report in reports.items()},
                          {site: report.left_out for site, report in reports.items() if report.left_out},
-                         _typical_offset(family, reports, rows), dict(cells.codes), _joint_moments(reports, formula))
+                         _typical_offset(family, reports, rows), dict(cells.codes), _joint_moments(reports, formula),
+                         {site: report.imputed for site, report in reports.items() if report.imputed})
 
 
 def _joint_moments(reports: Mapping[str, RowsReport], formula: Formula) -> dict[str, Sequence[float]]:

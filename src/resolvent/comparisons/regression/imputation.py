@@ -18,6 +18,7 @@ from resolvent.comparisons.regression.formula import Formula
 from resolvent.comparisons.regression.identification import Identification
 from resolvent.comparisons.regression.label_numbers import numbers_of, times_of
 from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +120,11 @@ def impute(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings
         frame: the columns that are used, as they were read.
         owners: [rows] the site of each row.
         number: of the completed table; each has draws of its own.
+
+    Raises:
+        InputError: the formula has ``poly()``.
     """
+    check_completable(formula)
     completed = {name: frame[name].copy() for name in formula.variables}
     is_usable = np.asarray(frame[[*formula.response.columns, *settings.columns]].notna().all(axis=1))
     event = formula.response.event
@@ -130,6 +135,18 @@ def impute(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings
         for name, values in _chain(frame.iloc[rows], formula, settings, occurred, rng).items():
             completed[name].iloc[rows] = values
     return frame.assign(**completed)
+
+
+def check_completable(formula: Formula) -> None:
+    """Refuse a formula with ``poly()``."""
+    if formula.degrees:
+        raise InputError("poly() has other columns in each completed table, since they are orthogonal over its rows: "
+                         "write powers, such as I(age**2), or leave imputations out")
+
+
+def has_draws(frame: "pd.DataFrame", completed: "pd.DataFrame") -> NDArray[np.bool_]:
+    """[rows] whether a row is complete, and has a value where the table has a gap."""
+    return np.asarray((frame.isna() & completed.notna()).any(axis=1) & completed.notna().all(axis=1))
 
 
 def _chain(rows: "pd.DataFrame", formula: Formula, settings: RegressionSettings, occurred: str | None,

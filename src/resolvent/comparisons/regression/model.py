@@ -39,6 +39,7 @@ class RegressionModel:
         cluster: the column of clusters within the sites; None: a site is one.
         baseline_times: of a Cox model with one baseline, the ends of its intervals but the last.
         moments: column of polynomials -> its moments over the rows of all sites.
+        imputed: site -> number of rows in which missing values were drawn, if there are any.
     """
 
     formula: str
@@ -62,6 +63,7 @@ class RegressionModel:
     cluster: str | None = None
     moments: Mapping[str, Sequence[float]] = field(default_factory=dict)
     baseline_times: tuple[float, ...] = ()
+    imputed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cells(self) -> CellRules:
@@ -159,4 +161,4 @@ class RegressionModel:
                    dict(agreement.levels), settings.added, dict(agreement.missing),
                    settings.site == "fixed", None if settings.weights is None else settings.weights[0],
                    settings.strata, settings.ties, settings.cluster, dict(agreement.moments),
-                   tuple(settings.baseline_times or ()))
+                   tuple(settings.baseline_times or ()), dict(agreement.imputed))

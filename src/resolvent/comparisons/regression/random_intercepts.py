@@ -40,13 +40,13 @@ def random_problem(rows: RegressionRows, start: NDArray[np.float64] | None = Non
     """The objectives of the sites with a random intercept for each.
 
     Args:
-        start: see ``random_start``; None: zeros, for a site that is sent the parameters.
+        start: see ``random_start``; None: from the mean label, for a site that is sent the parameters.
     """
     family = rows.model.family
     assert family is not None
     family = ScaledGaussian() if isinstance(family, Gaussian) else family
     if start is None:
-        start = np.zeros(len(rows.model.columns) + len(family.extra) + 1)
+        start = np.array([*rows.model.start, *[0.0] * len(family.extra[len(rows.model.extra):]), np.log(_START)])
     plain = RowRegression(family, rows.x, rows.y, rows.sizes, offsets=rows.offsets, block=rows.model.block)
     return RandomIntercept(plain, start)
 

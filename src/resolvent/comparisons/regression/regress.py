@@ -120,11 +120,8 @@ def fit_tables(tables: Iterable[RegressionRows], settings: RegressionSettings) -
     """Fit a regression to the rows of one table, or to those of each imputation, pooled by Rubin's rules."""
     if settings.imputations is None:
         return fit_rows(next(iter(tables)), settings)
-    imputed, fits = dict[str, int](), []
-    for rows in tables:
-        imputed = dict(rows.imputed)  # the same in each table
-        fits.append(replace(fit_rows(rows, settings), rows=None))  # the completed tables are not kept
-    return _pooled(fits, imputed)
+    # The completed tables are not kept.
+    return pooled_fits([replace(fit_rows(rows, settings), rows=None) for rows in tables])
 
 
 def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
@@ -212,7 +209,7 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
                       profile=tuple(settings.profile or ()), firth=settings.firth, **further)
 
 
-def _pooled(fits: Sequence[Regression], imputed: Mapping[str, int]) -> Regression:
+def pooled_fits(fits: Sequence[Regression]) -> Regression:
     """The fits of completed tables as one, by Rubin's rules; its sums are the means of theirs."""
     first, count = fits[0], len(fits)
     known = np.all([fit.identification.is_identified for fit in fits], axis=0)
@@ -228,7 +225,7 @@ def _pooled(fits: Sequence[Regression], imputed: Mapping[str, int]) -> Regressio
         has_converged=all(fit.has_converged for fit in fits),
         imputed=Imputations(count, np.mean([fit.covariance for fit in fits], axis=0),
                             np.cov(estimates.T, ddof=1).reshape(len(known), len(known)), max(freedom, 1),
-                            imputed,
+                            first.model.imputed,
                             replace(first.identification, is_identified=known, sentences=(*sentences,), rank=rank)))
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from resolvent.comparisons.regression.formula import (
     design_of,
     parse_formula,
 )
-from resolvent.comparisons.regression.imputation import impute
+from resolvent.comparisons.regression.imputation import has_draws, impute
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of, times_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
@@ -78,7 +78,6 @@ class RegressionRows:
         weights: [rows] the weight of each row; None: 1.
         clusters: [rows] number of the cluster; None: a site is one.
         levels: column of categories -> [rows] its levels.
-        imputed: site -> the number of its rows in which a value was imputed.
     """
 
     model: RegressionModel
@@ -92,7 +91,6 @@ class RegressionRows:
     weights: NDArray[np.float64] | None = None
     clusters: NDArray[np.int64] | None = None
     levels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    imputed: Mapping[str, int] = field(default_factory=dict)
 
     def problem(self, *, l2: float = 0.0) -> RegressionProblem:
         """The objectives of the sites.
@@ -138,9 +136,6 @@ def read_tables(data: "pd.DataFrame | str | Path", settings: RegressionSettings,
         check_named(frame, name, "text or missing")
     used = used_cells(frame, formula, settings, [party], cells)
     all_owners = read_owners(read_cells(frame, [party], cells), party)
-    if settings.imputations is not None and formula.degrees:
-        raise InputError("poly() has other columns in each completed table, since they are orthogonal over its rows: "
-                         "write powers, such as I(age**2), or leave imputations out")
     for number in range(settings.imputations or 1):
         table = used if settings.imputations is None else impute(used, formula, settings, all_owners, number)
         yield _encode_table(table, used, all_owners, formula, settings, party, cells)
@@ -162,12 +157,11 @@ def _encode_table(table: "pd.DataFrame", used: "pd.DataFrame", all_owners: NDArr
     for name in counts:
         if name not in owners.values:
             raise NoCompleteRowError(table[all_owners == name], [*table], name)
-    has_gap = np.asarray((used.isna() & table.notna()).any(axis=1) & table.notna().all(axis=1))
-    imputed = Counter(all_owners[has_gap].tolist())
+    imputed = Counter(all_owners[has_draws(used, table)].tolist())
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
-    reports = {name: describe_rows(rows, formula, settings, counts[name] - len(rows))
+    reports = {name: describe_rows(rows, formula, settings, counts[name] - len(rows), imputed[name])
                for name, rows in complete.groupby(owners, sort=False)}
     are_checked = CellRules(cells.codes, frozenset(map(str, complete)))  # the levels of all sites are read together
     agreement = agree_on_rows(reports, formula, settings, are_checked)
@@ -178,7 +172,7 @@ def _encode_table(table: "pd.DataFrame", used: "pd.DataFrame", all_owners: NDArr
         if without:
             raise InputError(f"no event occurred where {quote(settings.strata)} is {quote(without[0])}, so that this "
                              "stratum says nothing: leave its rows out, or join strata")
-    return replace(rows, imputed=imputed)
+    return rows
 
 
 def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,

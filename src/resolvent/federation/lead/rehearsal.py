@@ -24,9 +24,9 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.comparisons.plan_result import PlanResult
-from resolvent.comparisons.regression.regress import fit_rows
+from resolvent.comparisons.regression.regress import fit_tables
 from resolvent.comparisons.regression.regression import Regression
-from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.rows import read_tables
 from resolvent.comparisons.runs.record import read_record
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
@@ -234,8 +234,8 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
 def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regression) -> Parity:
     """Fit the pooled rows, and compare the estimates."""
     plan = rehearsal.plan
-    rows = read_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
-    simulated = fit_rows(rows, replace(plan.settings, heterogeneity=False))
+    tables = read_tables(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
+    simulated = fit_tables(tables, replace(plan.settings, heterogeneity=False))
     return Parity(plan.title, float(np.max(np.abs(fit.estimates - simulated.estimates))),
                   max(1.0, float(np.max(np.abs(simulated.estimates)))), tolerance=1e-9, what="estimates")
 

@@ -105,6 +105,11 @@ class Plan(ABC):
         """Largest number of rounds of a method."""
         return self.rounds
 
+    def title_of(self, part: Part) -> str:
+        """What a part adds to the title of a method."""
+        return ((f", seed {part.seed}" if len(self.seeds) > 1 else "")
+                + (f", fold {part.fold + 1}" if part.fold is not None else ""))
+
     @property
     def total_rounds(self) -> int:
         """Number of rounds of all methods, seeds and folds."""

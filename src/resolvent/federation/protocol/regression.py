@@ -1,8 +1,10 @@
 """The regression of a federation: the file of ``resolvent regress``, whose rows are at the sites.
 
-A site acts on two methods: Newton's method, and one round for the sums from which the fit is reported.
+A fit is two methods: Newton's method, and one round for the sums from which it is reported. With random intercepts
+there is a second fit, which begins at the estimates of the first; with imputations each completed table has a fit.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,13 +13,23 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.comparisons.regression.formula import Formula, parse_formula
-from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.comparisons.regression.imputation import check_completable
+from resolvent.comparisons.regression.random_intercepts import has_ended, random_newton, random_problem
 from resolvent.comparisons.regression.regress import newton_of, sums_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
+from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
 from resolvent.errors import InputError
+from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.table_plan import LARGEST, TERMS, TablePlan, wide_integer_sums
+from resolvent.math.newton import NewtonState
+from resolvent.regression.newton import FederatedNewton
+from resolvent.regression.objective import RegressionProblem
+from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.tables.table_options import TableOptions
+
+_LABELS = ("estimates", "sums")
+_RANDOM_LABELS = ("random intercepts", "sums with random intercepts")
 
 
 @dataclass(frozen=True)
@@ -31,26 +43,27 @@ class FederatedRegression(TablePlan):
 
     def __post_init__(self) -> None:
         if self.settings.imputations is not None:
-            raise InputError(f"regression.imputations: {self.settings.imputations} completed tables are "
-                             "as many regressions with other columns: each column with missing values, and each round, "
-                             f"would count {self.settings.imputations} times among the columns that a site's "
-                             "max_leverage limits. Leave imputations out, and complete cases are fitted; or fill the "
-                             "missing values once in each site's table")
+            check_completable(self.formula)
         further = {"likelihood_tests": self.settings.likelihood_tests, "profile": self.settings.profile,
                    "firth": self.settings.firth}
         if asked := [name for name, value in further.items() if value]:
             raise InputError(f"regression.{asked[0]}: it needs further rounds, which a federation does not make: leave "
                              "it out; tests are Wald's there (tests), and with l2 all estimates are finite")
-        if self.settings.site == "random":
-            raise InputError("regression.site=random: its rounds have the third and fourth derivatives of the rows' "
-                             "losses beside the second, three times the columns of a round that a site's max_leverage "
-                             "limits: set site=fixed, an intercept for each site that stays there, or fit site=random "
-                             "where all rows are in one table")
 
     @property
     @override
     def labels(self) -> tuple[str, ...]:
-        return "estimates", "sums"
+        return _LABELS if self.settings.site != "random" else (*_LABELS, *_RANDOM_LABELS)
+
+    @property
+    @override
+    def seeds(self) -> tuple[int, ...]:
+        """The numbers of the completed tables, of which each has a fit; 0 without imputations."""
+        return tuple(range(self.settings.imputations or 1))
+
+    @override
+    def title_of(self, part: Part) -> str:
+        return f", completed table {part.seed + 1}" if len(self.seeds) > 1 else ""
 
     @property
     def formula(self) -> Formula:
@@ -70,17 +83,17 @@ class FederatedRegression(TablePlan):
 
     @override
     def rounds_of(self, label: str) -> int:
-        return self.rounds if label == self.labels[0] else 1 + (self.settings.errors in LEVERAGE_POWERS)
+        if label in (_LABELS[0], _RANDOM_LABELS[0]):
+            return self.rounds
+        return 1 + (label == _LABELS[1] and self.settings.errors in LEVERAGE_POWERS)
 
-    def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
-        """The fit, and the round of sums from which it is reported; with secure sums their replies are integers."""
-        newton = newton_of(model, self.settings)
-        sums = sums_of(model, self.settings, with_local_fits=sends_own_fits(self.settings))
+    def algorithms(self, fit: "PlannedFit") -> tuple[Algorithm, Algorithm]:
+        """The methods of a fit; with secure sums their replies are integers."""
         if self.privacy is None:
-            return newton, sums
-        terms = max(TERMS, len(model.sites))
-        newton = replace(newton, largest=LARGEST)
-        return wide_integer_sums(newton, terms=terms), wide_integer_sums(sums, terms=terms)
+            return fit.newton, fit.sums
+        terms = max(TERMS, fit.sites)
+        return (wide_integer_sums(replace(fit.newton, largest=LARGEST), terms=terms),
+                wide_integer_sums(fit.sums, terms=terms))
 
     @property
     @override
@@ -89,6 +102,36 @@ class FederatedRegression(TablePlan):
                                                 "sites")
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedFit:
+    """A fit of a table.
+
+    Attributes:
+        labels: of its two methods.
+        sites: the number of sites.
+        has_ended: whether a state of Newton's method is the last one.
+    """
+
+    labels: tuple[str, str]
+    sites: int
+    problem: RegressionProblem
+    newton: FederatedNewton
+    sums: SumsOfFit
+    has_ended: Callable[[NewtonState], bool]
+
+
+def fits_of(rows: RegressionRows, settings: RegressionSettings) -> tuple[PlannedFit, ...]:
+    """The fits of a table: the regression, and with ``site=random`` the same with random intercepts."""
+    model, sites = rows.model, len(rows.model.sites)
+    common = PlannedFit(_LABELS, sites, rows.problem(l2=settings.l2), newton_of(model, settings),
+                        sums_of(model, settings, with_local_fits=sends_own_fits(settings)),
+                        lambda search: bool(search.has_converged))
+    if settings.site != "random":
+        return (common,)
+    return common, PlannedFit(_RANDOM_LABELS, sites, random_problem(rows), random_newton(), SumsOfFit(scores=False),
+                              has_ended)
+
+
 def sends_own_fits(settings: RegressionSettings) -> bool:
     """Whether every site sends the fit of its own rows."""
-    return settings.heterogeneity and not settings.has_penalty
+    return settings.heterogeneity and not settings.has_penalty and settings.imputations is None

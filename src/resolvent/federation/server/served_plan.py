@@ -290,7 +290,5 @@ class ServedPlan(ABC, Generic[_Plan]):
 
 def titles_of_runs(job: FederationJob, plan: Plan) -> dict[str, str]:
     """The name in the messages of each method with each seed and fold, see ``run_of_method`` -> its title."""
-    titles = [label + (f", seed {part.seed}" if len(plan.seeds) > 1 else "")
-              + (f", fold {part.fold + 1}" if part.fold is not None else "")
-              for part in plan.parts for label in plan.labels]
+    titles = [label + plan.title_of(part) for part in plan.parts for label in plan.labels]
     return {run_of_method(job.run, number, job.plan): title for number, title in enumerate(titles)}

@@ -7,19 +7,21 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import ArrayLike
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.comparisons.regression.model import RegressionModel
-from resolvent.comparisons.regression.regress import check_rows
+from resolvent.comparisons.regression.random_intercepts import random_start
+from resolvent.comparisons.regression.regress import check_rows, regression_of
 from resolvent.comparisons.regression.rows import rows_without_values
 from resolvent.errors import InputError
 from resolvent.federation.protocol.events import Agreement
-from resolvent.federation.protocol.fitted_regression import FittedRegression, write_fit
+from resolvent.federation.protocol.fitted_regression import FittedPart, FittedRegression, write_fit
 from resolvent.federation.protocol.plan import Part
-from resolvent.federation.protocol.regression import FederatedRegression
+from resolvent.federation.protocol.regression import FederatedRegression, fits_of
 from resolvent.federation.server.coordinator import FederationResult
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
 from resolvent.regression.objective import RegressionProblem
@@ -54,19 +56,28 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 
     @override
     def _run_methods(self) -> None:
-        newton, sums = self.plan.algorithms(self.model)
-        problem = rows_without_values(self.model).problem(l2=self.plan.settings.l2)
-        fitted = self._method(0, newton, problem, lambda state: bool(_state_of(state).search.has_converged))
-        search = _state_of(fitted.state).search
-        start = jnp.asarray(search.point)
-        reported = self._method(1, sums, eqx.tree_at(lambda p: p.start, problem, start), lambda state: False)
-        records = (fitted.record, reported.record)
-        self._fit = FittedRegression(self.model, self.plan.settings, search, _state_of(reported.state),
-                                     sum(r.bytes_down for r in records), sum(r.bytes_up for r in records))
+        rows, settings = rows_without_values(self.model), self.plan.settings
+        fits, sizes = list[FittedPart](), [0, 0]
+        for part in self.plan.parts:
+            start = None
+            for fit in fits_of(rows, settings):
+                newton, sums = self.plan.algorithms(fit)
+                problem = fit.problem if start is None else _begin_at(fit.problem, start)
+                fitted = self._method(fit.labels[0], part, newton, problem,
+                                      lambda state, fit=fit: fit.has_ended(_state_of(state).search))
+                search = _state_of(fitted.state).search
+                reported = self._method(fit.labels[1], part, sums, _begin_at(problem, search.point),
+                                        lambda state: False)
+                fits.append(FittedPart(search, _state_of(reported.state)))
+                for result in (fitted, reported):
+                    sizes = [sizes[0] + result.record.bytes_down, sizes[1] + result.record.bytes_up]
+                if settings.site == "random":
+                    start = random_start(regression_of(self.model, settings, search, fits[-1].report.means))
+        self._fit = FittedRegression(self.model, settings, tuple(fits), *sizes)
 
-    def _method(self, number: int, algorithm: Algorithm, problem: RegressionProblem,
+    def _method(self, label: str, part: Part, algorithm: Algorithm, problem: RegressionProblem,
                 has_ended: Callable[[ServerState], bool]) -> FederationResult:
-        return self._run_method(self.plan.labels[number], Part(0), algorithm, problem, score="objective",
+        return self._run_method(label, part, algorithm, problem, score="objective",
                                 samples=sum(self._agreement.sites.values()), has_ended=has_ended).result
 
     @override
@@ -77,3 +88,8 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 def _state_of(state: ServerState) -> Any:
     """The state of the method, without the integers around it."""
     return state.inner if isinstance(state, Wrapped) else state
+
+
+def _begin_at(problem: RegressionProblem, start: ArrayLike) -> RegressionProblem:
+    begun: RegressionProblem = eqx.tree_at(lambda p: p.start, problem, jnp.asarray(start))
+    return begun

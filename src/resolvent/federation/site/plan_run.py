@@ -290,15 +290,19 @@ class PlanRun(ABC, Generic[_Plan]):
     def _span_file(self, name: str) -> Path:
         return self._folder.parent / VERSIONS / f"{name}-{self.version}.npy"
 
+    @property
+    def _smaller(self) -> str:
+        """What makes a plan ask less of the rows."""
+        return "leave columns out or join levels"
+
     @contextmanager
     def _refusing_leverages(self, name: str) -> Iterator[None]:
         try:
             yield
         except LeverageError as error:
             sums = "" if self.plan.privacy is not None else ", or ask for secure sums (privacy: {secure_sums: true})"
-            advice = f"leave columns out or join levels{sums}"
-            raise refusal_of_limits({name: f"column {quote(error.column)}: {error}; {advice}"}, self._limits,
-                                    column=error.column) from error
+            reason = f"column {quote(error.column)}: {error}; {self._smaller}{sums}"
+            raise refusal_of_limits({name: reason}, self._limits, column=error.column) from error
 
     def _asked(self, needed: Usage) -> Asked:
         """What the plan asks of the site, whichever its methods are."""

@@ -22,18 +22,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 from numpy.typing import NDArray
 
 from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
+from resolvent.federation.protocol.regression import PlannedFit
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState
 from resolvent.regression.newton import TOLERANCE_POWER
 from resolvent.regression.objective import RegressionProblem, ScoreWeights
-from resolvent.regression.regression_fits import FitQuestion, SumsOfFit, fit_of_party
+from resolvent.regression.random_intercept import RandomIntercept
+from resolvent.regression.regression_fits import FitQuestion, fit_of_party
 
 _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number of rows, are zero
 
@@ -45,16 +47,15 @@ class RegressionGuard:
     Attributes:
         constants: how many different numbers the formulas of all plans contain, which leads have chosen.
         label: the column that is explained.
-        sums: the round of sums after the fit.
+        fit: the fit whose messages are checked.
         count: name -> [rows, ...] columns that an evaluation adds -> raises ``Refusal`` if they may not.
     """
 
     rows: RegressionRows
-    problem: RegressionProblem
+    fit: PlannedFit
     limits: Limits
     constants: int = 0
     label: str = "the label"
-    sums: SumsOfFit = SumsOfFit()  # noqa: RUF009 - it is frozen
     count: Callable[[Mapping[str, NDArray[np.float64]]], None] = lambda columns: None
 
     def reasons(self) -> dict[str, str]:
@@ -81,33 +82,33 @@ class RegressionGuard:
         w = w.inner if isinstance(w, Wrapped) else w
         is_report = isinstance(w, FitQuestion)
         w, inverse = w if is_report else (w, None)
+        problem = self.fit.problem
         if self.limits.min_cell > 1:
-            check_curvatures(np.asarray(_row_weights(self.problem, jnp.asarray(w))), self.limits, *self._marks)
+            check_curvatures(np.asarray(_row_weights(problem, jnp.asarray(w))), self.limits, *self._marks)
             if inverse is not None:
-                self._check_leverages(np.asarray(_row_leverages(self.problem, jnp.asarray(w), jnp.asarray(inverse))))
+                self._check_leverages(np.asarray(_row_leverages(problem, jnp.asarray(w), jnp.asarray(inverse))))
         for columns in self._added(jnp.asarray(w), inverse, is_report=is_report):
             self.count(columns)
 
     def foreseen(self, rounds: int) -> Iterator[Mapping[str, NDArray[np.float64]]]:
         """The columns that each evaluation of a fit would add if the site were the only one."""
-        search = newton.start(self.problem.start)
+        search = newton.start(self.fit.problem.start)
         for _ in range(rounds):
             yield from self._added(search.candidate, None, is_report=False)
-            search = _newton_step(self.problem, search)
-            if search.has_converged:
+            search = _newton_step(self.fit.problem, self.fit.newton.tolerance, search)
+            if self.fit.has_ended(search):
                 break
         yield from self._added(search.point, None, is_report=True)
 
     def _added(self, w: Float[Array, " P"], inverse: Any, *,
                is_report: bool) -> Iterator[Mapping[str, NDArray[np.float64]]]:
         """Name -> [rows, ...] the columns of the sums at ``w``; with own fits, also of those at the own estimates."""
-        weights = None if inverse is None else ScoreWeights(jnp.asarray(inverse), self.sums.leverage_power)
-        points = [w]
-        if is_report and self.sums.with_local_fits:
-            points.append(_own_fit(self.problem, w))
+        problem, sums, points = self.fit.problem, self.fit.sums, [w]
+        weights = None if inverse is None else ScoreWeights(jnp.asarray(inverse), sums.leverage_power)
+        if is_report and sums.with_local_fits:
+            points.append(_own_fit(problem, w))
         for point in points:
-            columns = np.asarray(_answered_columns(self.problem, point, is_report, is_report and self.sums.scores,
-                                                   weights))
+            columns = np.asarray(_answered_columns(problem, point, is_report, is_report and sums.scores, weights))
             if np.isfinite(columns).all():  # otherwise the reply says only that it has failed
                 yield self._named(columns)
 
@@ -116,7 +117,7 @@ class RegressionGuard:
         names, family = self.rows.model.columns, self.rows.model.family
         slopes = 1 if family is None else family.predictors + len(family.extra)
         width = len(names) + self.rows.model.keeps_intercepts
-        if (columns.shape[1] - slopes) % width:
+        if (columns.shape[1] - slopes) % width or isinstance(self.fit.problem, RandomIntercept):
             return {self.label: columns}
         features = ["Intercept", *names][-width:]
         return {self.label: columns[:, :slopes]} | {
@@ -202,9 +203,10 @@ def _own_fit(problem: RegressionProblem, w: Float[Array, " P"]) -> Float[Array, 
 
 
 @jax.jit
-def _newton_step(problem: RegressionProblem, search: NewtonState) -> NewtonState:
+def _newton_step(problem: RegressionProblem, tolerance: ArrayLike | None, search: NewtonState) -> NewtonState:
     evaluation = problem.oracle(jnp.array(0)).second_order(search.candidate)
-    after: NewtonState = newton.advance(search, evaluation, newton.precision(search.point)**TOLERANCE_POWER)
+    tolerance = newton.precision(search.point)**TOLERANCE_POWER if tolerance is None else tolerance
+    after: NewtonState = newton.advance(search, evaluation, tolerance)
     return after
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,20 @@ from resolvent.comparisons.regression.agreement import (
     describe_rows,
     level_names,
 )
+from resolvent.comparisons.regression.imputation import has_draws, impute
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
-from resolvent.comparisons.regression.regress import sums_of
-from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
+from resolvent.comparisons.regression.rows import (
+    NoCompleteRowError,
+    RegressionRows,
+    encode_rows,
+    used_cells,
+    without_gaps,
+)
 from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
-from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
+from resolvent.federation.protocol.regression import FederatedRegression, fits_of, sends_own_fits
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
 from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
@@ -32,12 +37,15 @@ from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
 from resolvent.regression.newton import FederatedNewton
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 class RegressionRun(PlanRun[FederatedRegression]):
     """One regression at a site.
 
     Attributes:
-        rows: the complete rows of the site, after ``prepare``.
+        rows: the complete rows of the site, after ``prepare``; with imputations those of the first completed table.
     """
 
     rows: RegressionRows
@@ -57,12 +65,23 @@ class RegressionRun(PlanRun[FederatedRegression]):
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:
-                self._frame = complete_rows(frame, self._formula, plan.settings,
-                                            cells=site_cells(self._site, plan.table))
+                used = used_cells(frame, self._formula, plan.settings, cells=site_cells(self._site, plan.table))
+                self._frames = [without_gaps(table) for table in self._completed(used)]
             except NoCompleteRowError as error:
                 raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
-            self._report = describe_rows(self._frame, self._formula, plan.settings, len(frame) - len(self._frame))
+            self._frame = self._frames[0]
+            self._imputed = has_draws(used.loc[self._frame.index], self._frame)
+            self._report = describe_rows(self._frame, self._formula, plan.settings, len(frame) - len(self._frame),
+                                         int(self._imputed.sum()))
         self._used = frame.index.isin(self._frame.index)
+
+    def _completed(self, used: "pd.DataFrame") -> Iterator["pd.DataFrame"]:
+        """The table, or with imputations the completed ones: the draws are those of this site where rows are pooled."""
+        if self.plan.settings.imputations is None:
+            yield used
+        for number in range(self.plan.settings.imputations or 0):
+            in_order, owners = used.sort_index(), np.full(len(used), self._membership.name, object)
+            yield impute(in_order, self._formula, self.plan.settings, owners, number).loc[used.index]
 
     @override
     def _algorithm(self, label: str) -> Algorithm:
@@ -128,7 +147,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
         """The rows that are used, with the numbers, levels and classes that are summed or counted in the report."""
         frame, report, label = self._frame, self._report, self._formula.response.columns[-1]
         counted = {**report.levels, label: report.classes} if report.classes else report.levels
-        of_rows: dict[str, NDArray[Any]] = {
+        of_rows: dict[str, NDArray[Any]] = {"rows with drawn values": self._imputed} if self._imputed.any() else {}
+        of_rows |= {
             name: np.array(level_names(frame[name]), object)[:, None] == np.array([*levels], object)
             for name, levels in counted.items()}
         if not report.classes:
@@ -201,21 +221,35 @@ class RegressionRun(PlanRun[FederatedRegression]):
             raise Refusal(RefusalCode.SIZES, "the agreement has other numbers of rows than the sites have signed")
         with refusing(RefusalCode.ENCODING):
             settings = self.plan.settings
-            self.rows = rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
-            problem = rows.problem(l2=settings.l2)
             total, sites = sum(agreement.sites.values()), len(self._membership.sites)
             # The sizes are claims of the others, through the server: they do not lower the share below that of equals.
             self._share = max(self._report.rows / total, 1 / sites) if self.plan.privacy is not None else 1.0
-            self._guard = guard = RegressionGuard(
-                rows, problem, self._limits, len(self._numbers), self._formula.response.columns[-1],
-                sums_of(rows.model, settings, with_local_fits=sends_own_fits(settings)), self._count_added)
-            if reasons := guard.reasons():
-                raise refusal_of_limits(reasons, self._limits)
-            self._check_label(rows)
-            self._columns = self._answered_columns(rows)
-            algorithms = zip(self.plan.labels, self.plan.algorithms(rows.model), strict=True)
-            return {"columns": list(rows.model.columns)}, [
-                SiteMethod(label, Part(0), algorithm, problem, guard=guard.check) for label, algorithm in algorithms]
+            tables = [encode_rows(frame, self._formula, settings, agreement, [self._report.rows])
+                      for frame in self._frames]
+            self.rows = tables[0]
+            self._guards, methods = list[RegressionGuard](), list[SiteMethod]()
+            for part, rows in zip(self.plan.parts, tables, strict=True):
+                for fit in fits_of(rows, settings):
+                    guard = RegressionGuard(rows, fit, self._limits, len(self._numbers),
+                                            self._formula.response.columns[-1], self._count_added)
+                    if reasons := guard.reasons():
+                        raise refusal_of_limits(reasons, self._limits)
+                    self._guards.append(guard)
+                    methods += [SiteMethod(label, part, algorithm, fit.problem, guard=guard.check)
+                                for label, algorithm in zip(fit.labels, self.plan.algorithms(fit), strict=True)]
+            self._check_label(self.rows)
+            of_tables = [self._answered_columns(rows) for rows in tables]
+            self._columns = {name: np.concatenate([columns[name] for columns in of_tables], axis=1)
+                             for name in of_tables[0]}
+            return {"columns": list(self.rows.model.columns)}, methods
+
+    @property
+    @override
+    def _smaller(self) -> str:
+        settings = self.plan.settings
+        if settings.imputations is not None:
+            return "set fewer imputations, or leave them out (complete cases), leave columns out or join levels"
+        return ("set site=fixed, " if settings.site == "random" else "") + super()._smaller
 
     @override
     def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
@@ -230,7 +264,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
     def lines_before(self) -> Iterator[str]:
         yield f"{self._report.rows} complete rows; {self._report.left_out} with missing values left out"
         yield "The site would send before the rounds:"
-        yield "  the numbers of complete rows and of those left out"
+        drawn = ", and of those in which missing values are drawn" if self.plan.settings.imputations else ""
+        yield f"  the numbers of complete rows and of those left out{drawn}"
         for column, levels in self._report.levels.items():
             yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
         for column, moments in self._report.moments.items():
@@ -244,8 +279,9 @@ class RegressionRun(PlanRun[FederatedRegression]):
         if self.span is not None and self._limits.max_leverage is not None:
             span = self._span_of_rounds()
             with self.plan.precision():
-                for columns in self._guard.foreseen(self.plan.rounds):
-                    span = span.extended(self._of_version(columns))
+                for guard in self._guards:
+                    for columns in guard.foreseen(self.plan.rounds):
+                        span = span.extended(self._of_version(columns))
             share = "" if self.plan.privacy is None else ", times this site's share of all rows"
             yield (f"With the rounds of the fit, as they would be at this site alone, they have {span.rank}; the "
                    f"largest leverage is {span.largest:.2f}{share}, of the allowed {self._limits.max_leverage:.2f}")
