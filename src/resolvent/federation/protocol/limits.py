@@ -374,12 +374,13 @@ class Limits:
         "sums; the span has at most max_parameters_per_row directions for each row. null: any",
         "combinations of answers about other columns are about one row if its leverage is near 1",
         "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
-        "leave the column out, ask for secure sums, or let the site have more rows", interval="(0, 1]")
+        "leave the column, random intercepts or imputations out, ask for secure sums, or let the site have more rows",
+        interval="(0, 1]")
     max_leverage_in_sums: float | None = _limit(
         0.8, "the same for answers that leave in secure sums only; null: any",
         "the sum of several sites hides part of what a combination says about a row of one of them",
         "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
-        "leave the column out, or let the site have more rows", interval="(0, 1]")
+        "leave the column, random intercepts or imputations out, or let the site have more rows", interval="(0, 1]")
     scores: bool = _limit(
         True, "whether the scores of models on this site's samples may leave it; those of personal models not if "
         "single parties are protected and they are not: such scores depend on training rows",
