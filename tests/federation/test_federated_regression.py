@@ -124,7 +124,7 @@ def test_random_intercepts_and_imputations_are_those_of_the_pooled_rows(tmp_path
 @pytest.mark.when_changed
 @nightly.parametrize(("formula", "settings", "remedy"), [
     ("score ~ age", {"site": "random"}, "set site=fixed, leave columns out"),
-    ("score ~ age + ward", {"imputations": 5}, "set fewer imputations, or leave them out (complete cases)")])
+    ("score ~ age + sex", {"imputations": 5}, "set fewer imputations, or leave them out (complete cases)")])
 def test_small_sites_refuse_further_fits_and_say_what_they_would_answer(tmp_path, caplog, formula, settings, remedy):
     """The regression itself adds no column in its rounds; 24 rows are too few for what these fits add."""
     frame = unlike(table(24, more=0))
