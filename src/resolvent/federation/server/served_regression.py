@@ -24,6 +24,7 @@ from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.regression import FederatedRegression, fits_of
 from resolvent.federation.server.coordinator import FederationResult
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
+from resolvent.math.newton import NewtonState
 from resolvent.regression.objective import RegressionProblem
 
 
@@ -63,11 +64,9 @@ class ServedRegression(ServedPlan[FederatedRegression]):
             for fit in fits_of(rows, settings):
                 newton, sums = self.plan.algorithms(fit)
                 problem = fit.problem if start is None else _begin_at(fit.problem, start)
-                fitted = self._method(fit.labels[0], part, newton, problem,
-                                      lambda state, fit=fit: fit.has_ended(_state_of(state).search))
+                fitted = self._method(fit.labels[0], part, newton, problem, fit.has_ended)
                 search = _state_of(fitted.state).search
-                reported = self._method(fit.labels[1], part, sums, _begin_at(problem, search.point),
-                                        lambda state: False)
+                reported = self._method(fit.labels[1], part, sums, _begin_at(problem, search.point))
                 fits.append(FittedPart(search, _state_of(reported.state)))
                 for result in (fitted, reported):
                     sizes = [sizes[0] + result.record.bytes_down, sizes[1] + result.record.bytes_up]
@@ -76,9 +75,12 @@ class ServedRegression(ServedPlan[FederatedRegression]):
         self._fit = FittedRegression(self.model, settings, tuple(fits), *sizes)
 
     def _method(self, label: str, part: Part, algorithm: Algorithm, problem: RegressionProblem,
-                has_ended: Callable[[ServerState], bool]) -> FederationResult:
+                has_ended: Callable[[NewtonState], bool] | None = None) -> FederationResult:
+        def is_last(state: ServerState) -> bool:
+            return has_ended is not None and has_ended(_state_of(state).search)
+
         return self._run_method(label, part, algorithm, problem, score="objective",
-                                samples=sum(self._agreement.sites.values()), has_ended=has_ended).result
+                                samples=sum(self._agreement.sites.values()), has_ended=is_last).result
 
     @override
     def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:
