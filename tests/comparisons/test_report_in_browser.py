@@ -98,6 +98,14 @@ def page_fits_the_window(shown):
     assert beyond == []
 
 
+def what_scrolls_is_reached_by_the_keyboard(shown):
+    page, *_ = shown
+    unreached = page.evaluate("""() => [...document.querySelectorAll('pre, .scroll')]
+        .filter(e => e.scrollWidth > e.clientWidth && e.tabIndex < 0 && !e.querySelector('a, button, [tabindex]'))
+        .map(e => e.outerHTML.slice(0, 80))""")
+    assert unreached == []
+
+
 def scores_are_those_of_the_summary(shown):
     page, _, _, summary = shown
     rows = page.evaluate("""() => [...document.querySelectorAll('#scores tbody tr')]
@@ -206,9 +214,10 @@ def every_value_has_the_title_of_its_column_on_a_phone(shown):
         assert {content for *_, content, _ in cells} == {"none"}
 
 
-CHECKS = (page_fits_the_window, scores_are_those_of_the_summary, decision_is_in_sight_on_a_phone,
-          summary_in_the_page_parses, every_picture_is_drawn, contrast_of_text_is_sufficient,
-          text_in_pictures_is_of_a_readable_size, every_value_has_the_title_of_its_column_on_a_phone)
+CHECKS = (page_fits_the_window, what_scrolls_is_reached_by_the_keyboard, scores_are_those_of_the_summary,
+          decision_is_in_sight_on_a_phone, summary_in_the_page_parses, every_picture_is_drawn,
+          contrast_of_text_is_sufficient, text_in_pictures_is_of_a_readable_size,
+          every_value_has_the_title_of_its_column_on_a_phone)
 
 
 def test_the_page(shown):

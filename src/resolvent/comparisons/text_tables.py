@@ -59,9 +59,10 @@ def _html(head: Sequence[str], rows: Rows, caption: str) -> str:
     marks = {"best": "<strong>%s</strong>", "second": "<u>%s</u>", "": "%s"}
     lines = ["<tr>" + "".join(f"<td>{marks[mark] % html.escape(text)}</td>" for text, mark in row) + "</tr>"
              for row in rows]
+    # An empty cell in the corner heads nothing.
+    heads = "".join(f"<th>{html.escape(text)}</th>" if text else "<td></td>" for text in head)
     return "\n".join(["<table>", f"<caption>{html.escape(caption)}</caption>",
-                      "<thead><tr>" + "".join(f"<th>{html.escape(text)}</th>" for text in head) + "</tr></thead>",
-                      "<tbody>", *lines, "</tbody>", "</table>", ""])
+                      f"<thead><tr>{heads}</tr></thead>", "<tbody>", *lines, "</tbody>", "</table>", ""])
 
 
 _WRITERS: dict[str, Callable[[Sequence[str], Rows, str], str]] = {"text": _plain, "latex": _latex,
