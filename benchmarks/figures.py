@@ -105,9 +105,10 @@ def number(name: str, *keys: Any, digits: int = 1, **values: Any) -> str:
 
 def imputation() -> str:
     """Bias and coverage of complete cases and of imputations, beside tables without gaps."""
-    ways = ("no gaps", "complete cases", "imputations")
+    ways = ("no gaps", "complete cases", "imputations", "R's mice")
     rows = [[family, name.replace("[T.B]", " B"), *(f"{signed(of[way][name]['bias'], 2)}; "
-                                                     f"{percent(of[way][name]['coverage'])}" for way in ways)]
+                                                     f"{percent(of[way][name]['coverage'])}" if way in of else ""
+                                                     for way in ways)]
             for family, of in read("imputation")["families"].items() for name in read("imputation")["truth"]]
     return table(["family", "coefficient", *ways], rows)
 

@@ -1,16 +1,20 @@
 """Multiple imputation on tables whose truth is known: bias and coverage, beside complete cases and tables without gaps.
 
     python benchmarks/imputation.py [number of tables]        # writes imputation.json
+    python benchmarks/imputation.py mice                      # adds R's mice on the same tables of the binomial label
 
 Three sites have 150 rows each, with different means of the dose. The dose and the ward are missing at random: whether
 they are depends on the label and the age, which are always there. So complete cases are not a random part of the rows.
+The second command needs R with its package mice; ``imputation_mice.R`` imputes each site by itself, as is done here.
 """
 
 import json
+import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -71,20 +75,41 @@ def measure(family: str, tables: int) -> dict[str, dict[str, dict[str, float]]]:
         for way, table in (("no gaps", without_imputation(family, frame)),
                            ("complete cases", without_imputation(family, gappy.dropna())), ("imputations", fit.table)):
             found.setdefault(way, []).append(table.loc[[*TRUTH], ["estimate", "low", "high"]])
-    result: dict[str, dict[str, dict[str, float]]] = {"rows left out": {"share": {"mean": round(left_out, 4)}}}
-    for way, fits in found.items():
-        result[way] = {}
-        for name, truth in TRUTH.items():
-            lines = pd.DataFrame([fit.loc[name] for fit in fits])
-            result[way][name] = {
-                "bias": round(float((lines["estimate"] - truth).mean()), 4),
-                "error of the bias": round(float(lines["estimate"].std(ddof=1)) / tables**0.5, 4),
-                "coverage": round(float(((lines["low"] <= truth) & (truth <= lines["high"])).mean()), 4),
-                "length": round(float((lines["high"] - lines["low"]).mean()), 4)}
+    return {"rows left out": {"share": {"mean": round(left_out, 4)}}} | {
+        way: summary(fits) for way, fits in found.items()}
+
+
+def summary(fits: list[pd.DataFrame]) -> dict[str, dict[str, float]]:
+    """Coefficient -> bias, its error, coverage and length, from the estimates and ends of each made-up table."""
+    result = {}
+    for name, truth in TRUTH.items():
+        lines = pd.DataFrame([fit.loc[name] for fit in fits])
+        result[name] = {
+            "bias": round(float((lines["estimate"] - truth).mean()), 4),
+            "error of the bias": round(float(lines["estimate"].std(ddof=1)) / len(fits)**0.5, 4),
+            "coverage": round(float(((lines["low"] <= truth) & (truth <= lines["high"])).mean()), 4),
+            "length": round(float((lines["high"] - lines["low"]).mean()), 4)}
     return result
 
 
+def add_mice() -> None:
+    """Impute the binomial tables of the file with R's mice."""
+    content = json.loads(OUT.read_text())
+    with TemporaryDirectory() as folder:
+        for seed in range(content["tables"]):
+            made_up("binomial", np.random.default_rng(seed))[1].to_csv(Path(folder) / f"{seed}.csv", index=False)
+        ran = subprocess.run(["Rscript", OUT.with_name("imputation_mice.R"), folder], capture_output=True, text=True,
+                             check=True)
+        fits = [rows.set_index("term") for _, rows in pd.read_csv(Path(folder) / "mice.csv").groupby("table")]
+    content["families"]["binomial"]["R's mice"] = summary(fits)
+    content["mice"] = ran.stdout.strip()
+    OUT.write_text(json.dumps(content, indent=1) + "\n")
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["mice"]:
+        add_mice()
+        sys.exit()
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         families = dict(zip(LABELS, pool.map(measure, LABELS, [count] * len(LABELS)), strict=True))
