@@ -8,7 +8,8 @@ suppressMessages({library(survival); library(MASS); library(nnet); library(sandw
 v <- read.csv(commandArgs(trailingOnly = TRUE)[1], stringsAsFactors = TRUE)
 v$ill <- as.integer(v$ill == "yes")
 new <- data.frame(age = c(50, 60), ward = factor(c("A", "B"), levels(v$ward)))
-errors <- function(fit, covariance = vcov(fit)) list(estimate = as.list(coef(fit)), error = as.list(sqrt(diag(covariance))))
+errors <- function(fit, covariance = vcov(fit)) list(estimate = as.list(coef(fit)),
+                                                     error = as.list(sqrt(diag(covariance))))
 tight <- glm.control(epsilon = 1e-14, maxit = 100)
 out <- list()
 
@@ -20,7 +21,7 @@ out$likelihood_test <- anova(update(fit, . ~ . - ward), fit, test = "LRT")[2, "D
 profiled <- suppressMessages(confint(profile(fit, maxsteps = 80, del = 0.05)))
 out$profile <- as.list(profiled["age", ])
 predicted <- predict(fit, new, se.fit = TRUE)
-out$predict <- list(link = predicted$fit, error = predicted$se.fit)
+out$predict <- list(link = unname(predicted$fit), error = unname(predicted$se.fit))
 
 out$counts <- errors(glm(ill ~ age, binomial, v, weights = count, control = tight))
 out$survey <- errors(svyglm(ill ~ age, svydesign(~1, weights = ~w, data = v), family = quasibinomial, control = tight))
@@ -41,13 +42,13 @@ for (name in c("ns", "bs", "poly")) {
                   bs = quote(bs(age, knots = 50, Boundary.knots = bounds)), poly = quote(poly(age, 2)))
   fit <- glm(as.formula(bquote(ill ~ .(basis))), binomial, v, control = tight)
   predicted <- predict(fit, new, se.fit = TRUE)
-  out[[name]] <- list(deviance = deviance(fit), link = predicted$fit, error = predicted$se.fit)
+  out[[name]] <- list(deviance = deviance(fit), link = unname(predicted$fit), error = unname(predicted$se.fit))
 }
 
 precise <- coxph.control(eps = 1e-14, toler.chol = 1e-14, iter.max = 50)
 fit <- coxph(Surv(days, died) ~ age + strata(hospital), v, control = precise)
 out$cox <- c(errors(fit), loglik = fit$loglik[2])
-curves <- survfit(fit, newdata = data.frame(age = 50, hospital = "Bonn"))
+curves <- survfit(fit, newdata = data.frame(age = 50, hospital = "Bonn"), ctype = 1)  # Breslow's hazard, as here
 out$cox_survival <- summary(curves, times = c(100, 300))$surv
 fit <- coxph(Surv(days, died) ~ age + strata(hospital), v, weights = w, robust = TRUE, control = precise)
 out$cox_weighted <- errors(fit)

@@ -86,8 +86,8 @@ def test_tests_intervals_and_predictions_are_those_of_r(visits):
     close(fit.likelihood_test("ward").statistic, R["likelihood_test"])
     close(fit.table.loc["age", ["low", "high"]].astype(float), [*R["profile"].values()], LOOSE)
     predicted = fit.predict(NEW, scale="link")
-    close(predicted["prediction"], [*R["predict"]["link"].values()])
-    close(predicted["standard error"], [*R["predict"]["error"].values()])
+    close(predicted["prediction"], R["predict"]["link"])
+    close(predicted["standard error"], R["predict"]["error"])
 
 
 @pytest.mark.when_changed
@@ -96,8 +96,8 @@ def test_splines_and_polynomials_span_what_those_of_r_do(name, visits):
     fit = rv.regress(visits, SPLINES[name], party="hospital")
     close(fit.deviance, R[name]["deviance"])
     predicted = fit.predict(NEW, scale="link")
-    close(predicted["prediction"], [*R[name]["link"].values()])
-    close(predicted["standard error"], [*R[name]["error"].values()])
+    close(predicted["prediction"], R[name]["link"])
+    close(predicted["standard error"], R[name]["error"], 1e-7)  # R has the weights of the step before its last
 
 
 @pytest.mark.when_changed
