@@ -46,6 +46,7 @@ REGRESSIONS = {
     "cox, sampling weights": {"formula": "Surv(weeks, died) ~ age + ward", "sampling_weights": "cost",
                               "errors": "robust"},
     "cox, one baseline": {"formula": "Surv(weeks, died) ~ age + ward", "baseline_times": [10, 30]},
+    "cox, one baseline, late entries": {"formula": "Surv(begin, weeks, died) ~ age", "baseline_times": [10, 30]},
     "splines": {"formula": "ill ~ cr(age, knots=[45, 55], lower_bound=20, upper_bound=80) + poly(cost, 2)"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},

@@ -302,10 +302,10 @@ class Ordinal(Family):
 class GroupedHazards(Family):
     r"""Times to an event in M intervals, each with one baseline hazard for all rows: Cox's model of grouped times.
 
-    The label is 2m + 1 if the event was in interval m = 0, ..., M - 1, and 2m if the observation ended there. A row is
-    at risk in the intervals up to its own:
+    The label is 2(aM + m) + 1 if the row entered in interval a and the event was in interval m, of 0, ..., M - 1, and
+    one less if the observation ended there. A row is at risk in the intervals from a to m:
 
-    .. math:: \ell = \sum_{j \le m} e^{\alpha_j + \eta} - [\text{event}] (\alpha_m + \eta)
+    .. math:: \ell = \sum_{j=a}^m e^{\alpha_j + \eta} - [\text{event}] (\alpha_m + \eta)
 
     The logarithms alpha of the hazards are further parameters. Maximised over them, the sum of the losses is minus the
     logarithm of the partial likelihood of the times m with ties by Breslow, up to a constant: the estimates and errors
@@ -330,10 +330,11 @@ class GroupedHazards(Family):
 
     @override
     def loss(self, z: Float[Array, " C+E"], y: Float[Array, ""]) -> Float[Array, ""]:
-        interval, event = jnp.divmod(y.astype(int), 2)
-        log_hazards = z[1:] + z[0]
-        total = jnp.where(jnp.arange(self.intervals) <= interval, jnp.exp(log_hazards), 0).sum()
-        return total - event * log_hazards[interval]
+        number, event = jnp.divmod(y.astype(int), 2)
+        first, last = jnp.divmod(number, self.intervals)
+        log_hazards, intervals = z[1:] + z[0], jnp.arange(self.intervals)
+        total = jnp.where((first <= intervals) & (intervals <= last), jnp.exp(log_hazards), 0).sum()
+        return total - event * log_hazards[last]
 
     @override
     def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:

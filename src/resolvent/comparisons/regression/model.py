@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.agreement import RowsAgreement
+from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.settings import RegressionSettings, Weights
 from resolvent.regression.cox import Ties
 from resolvent.regression.families import FAMILIES, Family, GroupedHazards
@@ -85,8 +86,11 @@ class RegressionModel:
         if not self.baseline_times:
             return {float(k): f"class {k} of the label" for k in range(len(self.classes))}
         ends = [f"up to {time:g}" for time in self.baseline_times] + [f"after {self.baseline_times[-1]:g}"]
-        return {2.0 * m + k: f"{kind} {end}" for m, end in enumerate(ends) for k, kind in enumerate(("the end of "
-                "observation", "the event"))}
+        late = [f", entry from {time:g} on" for time in self.baseline_times]
+        entries = ["", *(late if parse_formula(self.formula).response.entry is not None else ())]
+        return {2.0 * (a * len(ends) + m) + k: f"{kind} {end}{entry}"
+                for a, entry in enumerate(entries) for m, end in enumerate(ends) if a <= m
+                for k, kind in enumerate(("the end of observation", "the event"))}
 
     @property
     def sizes(self) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.arguments import checked
-from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
 from resolvent.comparisons.regression.imputation import Imputations
 from resolvent.comparisons.regression.likelihoods import search
@@ -143,12 +142,8 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
 def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     """Refuse a model that the rows cannot determine, and hypotheses about coefficients that it does not have."""
     rows, parameters = sum(model.site_rows), len(model.names) + model.kept
-    if settings.baseline_times is not None:
-        if model.family_name != "cox":
-            raise InputError("baseline_times are of a Cox model, whose label is Surv(time, event): leave them out")
-        if parse_formula(settings.formula).response.entry is not None:
-            raise InputError("one baseline for all sites takes no late entries: write Surv(time, event), or leave "
-                             "baseline_times out, so that each site has a baseline of its own")
+    if settings.baseline_times is not None and model.family_name != "cox":
+        raise InputError("baseline_times are of a Cox model, whose label is Surv(time, event): leave them out")
     if settings.site == "random":
         check_random_intercept(model)
         if settings.has_penalty or settings.firth:

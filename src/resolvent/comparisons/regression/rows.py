@@ -241,8 +241,9 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
         entry = times_of(frame, formula.response)[1]
-        if model.baseline_times:  # an interval ends with its last time
-            y, event = 2.0 * np.searchsorted(model.baseline_times, y) + event, None
+        if ends := model.baseline_times:  # an interval ends with its last time
+            first = 0 if entry is None else np.searchsorted(ends, entry, side="right") * (len(ends) + 1)
+            y, event, entry = 2.0 * (first + np.searchsorted(ends, y)) + event, None, None
     of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
     if settings.strata is not None:
         of_rows[settings.strata] = np.asarray(level_names(frame[settings.strata]), object)
