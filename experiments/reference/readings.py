@@ -156,28 +156,30 @@ def size() -> str:
     cells = len(NAMES) * len(METHODS) * 2
     measured = sum(row.outcome == "measured" for row in table.rows.values())
     other = len(table.rows) - measured
+    left = f", and {cells - len(table.rows):,} were not run" if len(table.rows) < cells else ""
     return (f"{len(METHODS)} methods, {len(NAMES)} problems, with and without malicious parties: {cells:,} cells, of "
-            f"which {measured:,} are measured, in {other:,} the method does not apply or every trial diverged, and "
-            f"{cells - len(table.rows):,} were not run")
+            f"which {measured:,} are measured; in {other:,} the method does not apply or every trial diverged{left}")
 
 
 def empty() -> str:
-    """The problems with cells that were not run, and the CPU time that these would take by the cost of the others."""
-    table = committed()
+    """Why cells have no number: the reasons, with their problems and numbers of cells; and those that were not run."""
+    table, reasons = committed(), dict[str, list[Key]]()
+    for key, row in table.rows.items():
+        if row.outcome != "measured":
+            diverged = "every trial diverged: " if row.outcome == "diverged" else ""
+            reasons.setdefault(diverged + row.reason, []).append(key)
     layers: tuple[Layer, ...] = ("honest", "attacked")
-    costs = [(row.problem, row.cost) for row in table.rows.values() if row.cost]
-    lines = []
-    for name in NAMES:
-        lacking = [m.name for m in METHODS for layer in layers if (name, layer, m.name) not in table.rows]
-        own = [cost for problem, cost in costs if problem == name]
-        hours = len(lacking) * median(own or [cost for _, cost in costs] or [np.nan]) / 3600
-        if lacking:
-            methods = dict.fromkeys(lacking)
-            of_methods = ", ".join(methods) if len(methods) < 8 else f"{len(methods)} methods"
-            like = "" if own else " by the cells of other problems"
-            lines.append(f"- {name}: {len(lacking)} of {2 * len(METHODS)} cells ({of_methods}): not run; about "
-                         f"{hours:.2g} CPU hours{like}")
-    return "\n".join(lines) or "None."
+    cells = [(name, layer, method.name) for name in NAMES for layer in layers for method in METHODS]
+    if lacking := [cell for cell in cells if cell not in table.rows]:
+        reasons["not run"] = lacking
+
+    def named(names: Iterable[str], what: str) -> str:
+        found = [*dict.fromkeys(names)]
+        return ", ".join(found) if len(found) < 8 else f"{len(found)} {what}"
+
+    return "\n".join(f"- {len(of_reason)} cells, {named((p for p, _, _ in of_reason), 'problems')}: {reason} "
+                     f"({named((m for _, _, m in of_reason), 'methods')})"
+                     for reason, of_reason in reasons.items()) or "None."
 
 
 def problems() -> str:

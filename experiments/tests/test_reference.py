@@ -157,18 +157,14 @@ def test_readings_of_a_table_made_by_hand():
     assert shown(read.row("digits, 0.1", "Ditto")) == "95.0"
 
 
-def test_cells_that_were_not_run_are_named_with_their_time(monkeypatch):
-    """All cells of diabetes but two, by hand: the median cost of the others is 180 s."""
-    cells = [row("diabetes", method.name, layer=layer, cost=cost) for method in METHODS
-             for layer, cost in (("honest", 90.0), ("attacked", 270.0)) if method.name != "MIFA"]
-    monkeypatch.setattr(readings, "committed", lambda: table(*cells))
-    lines = dict(line[2:].split(": ", 1) for line in readings.empty().splitlines())
-    every = 2 * len(METHODS)
-    assert lines["diabetes"] == f"2 of {every} cells (MIFA): not run; about 0.1 CPU hours"
-    assert lines["CIFAR-10"] == (
-        f"{every} of {every} cells ({len(METHODS)} methods): not run; about {every * 180 / 3600:.2g} CPU hours by "
-        "the cells of other problems")
-    assert len(lines) == len(PROBLEMS)
+def test_cells_without_a_number_are_named_with_the_reason(monkeypatch):
+    cells = [row("diabetes", "MOON", layer=layer, means=(), outcome="refused", reason="needs a hidden layer")
+             for layer in ("honest", "attacked")]
+    monkeypatch.setattr(readings, "committed", lambda: table(*cells, row("diabetes", "FedAvg")))
+    refused, not_run = readings.empty().splitlines()
+    assert refused == "- 2 cells, diabetes: needs a hidden layer (MOON)"
+    every = 2 * len(METHODS) * len(PROBLEMS)
+    assert not_run == f"- {every - 3} cells, {len(PROBLEMS)} problems: not run ({len(METHODS)} methods)"
 
 
 # Methods and problems.
