@@ -257,7 +257,7 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
     monkeypatch.setattr(served_plan, "Coordinator", make)
     experiment = SimpleNamespace(
         seeds=(0,), parts=(Part(0),), labels=("a",), policy=FEDERATION, rounds_of=lambda label: 1,
-        participation=lambda: None, privacy=None, evaluate_every=None)
+        title_of=lambda part: "", participation=lambda: None, privacy=None, evaluate_every=None)
     served = SimpleNamespace(
         job=FederationJob("run", "", ("a",), policy=REHEARSAL.name), plan=experiment, folder=tmp_path, observe=None,
         transport=SimpleNamespace(choose_parties=lambda **rule: None))
