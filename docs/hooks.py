@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,19 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the parts of a page for screen readers that the theme leaves without a name: the search, menus of pages."""
-    return MENU.sub(r'aria-label="\g<title>"\g<rest>', output.replace(
+    """Name the parts of a page for screen readers that the theme leaves without a name of their own.
+
+    These are the search, the menus of pages, and lists of contents that have the name of another one.
+    """
+    named = MENU.sub(r'aria-label="\g<title>"\g<rest>', output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'))
+    seen = Counter[str]()
+
+    def numbered(match: re.Match[str]) -> str:
+        seen[match["name"]] += 1
+        return match[0] if seen[match["name"]] == 1 else f"{match['before']}{match['name']} {seen[match['name']]}\""
+
+    return re.sub(r'(?P<before><nav\b[^>]*aria-label=")(?P<name>[^"]*)"', numbered, named)
 
 
 def on_post_template(output_content: str, *, template_name: str, **_: Any) -> str:

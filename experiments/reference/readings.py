@@ -168,8 +168,8 @@ def empty() -> str:
         if row.outcome != "measured":
             diverged = "every trial diverged: " if row.outcome == "diverged" else ""
             reasons.setdefault(diverged + row.reason, []).append(key)
-    layers: tuple[Layer, ...] = ("honest", "attacked")
-    cells = [(name, layer, method.name) for name in NAMES for layer in layers for method in METHODS]
+    cells: list[Key] = [(name, layer, method.name) for name in NAMES for layer in ("honest", "attacked")
+                        for method in METHODS]
     if lacking := [cell for cell in cells if cell not in table.rows]:
         reasons["not run"] = lacking
 
