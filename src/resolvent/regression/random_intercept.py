@@ -126,14 +126,11 @@ class RandomIntercept(RegressionProblem):
         full = self.oracle(jnp.array(0)).with_intercept(w)
         of_loss, of_slope, of_curvature = (
             eqx.tree_at(lambda r: r.family, self.rows, family, is_leaf=lambda x: isinstance(x, Family))
-            .answered_columns(full) for family in _derivatives(self.rows.family))
+            .answered_columns(full) for family in (self.rows.family, *(
+                LossDerivative(self.rows.family, order) for order in (1, 2))))
         count = 1 + len(self.rows.family.extra)
         further = [of_slope[:, count:], of_curvature] if sums else [of_curvature[:, :count]]
         return jnp.concatenate([of_loss, *further], axis=1)
-
-
-def _derivatives(family: Family) -> tuple[Family, Family, Family]:
-    return family, LossDerivative(family, 1), LossDerivative(family, 2)
 
 
 class RandomInterceptOracle(RegressionOracle):

@@ -62,7 +62,7 @@ class TableEncoding(Encoding):
         codes: column, or ``*`` for all -> the cells that stand for a missing value, see ``CellRules``.
         unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
             ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
-        local: (name, name in the tables of the model's site) of columns that have another one there.
+        site_names: (name, name in the tables of the model's site) of columns that have another one there.
     """
 
     party: str
@@ -74,7 +74,7 @@ class TableEncoding(Encoding):
     dates: tuple[DateColumn, ...] = ()
     unseen: Unseen = "refuse"
     codes: tuple[tuple[str, tuple[Code, ...]], ...] = ()
-    local: tuple[tuple[str, str], ...] = ()
+    site_names: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, options: TableOptions,
@@ -222,7 +222,7 @@ class TableEncoding(Encoding):
 
     def with_common_names(self, rows: "pd.DataFrame") -> "pd.DataFrame":
         """The table with the names of the encoding for columns that have another one at the site of the model."""
-        return rows.rename(columns={local: name for name, local in self.local if name not in rows.columns})
+        return rows.rename(columns={of_site: name for name, of_site in self.site_names if name not in rows.columns})
 
     def _row_names(self, frame: "pd.DataFrame") -> RowNames:
         has_parties = list(frame.columns).count(self.party) == 1

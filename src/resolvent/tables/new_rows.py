@@ -31,12 +31,12 @@ def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) ->
     if not isinstance(encoding, TableEncoding):
         names = set(encoding.features)
         return read_table_file(path, text, encoding.features, CellRules(), lambda column: column in names)[0]
-    local = dict(encoding.local)
+    of_site = dict(encoding.site_names)
     numbers = {column.name for column in encoding.numbers}
     numbers.update(label.name for label in encoding.labels if label.kind != "text")
-    numbers.update(local[name] for name in numbers & {*local})
-    frame = read_table_file(path, text, [column.name for column in encoding.columns if column.name not in local],
-                            encoding.cells | encoding.cells.renamed(local), lambda column: column in numbers)[0]
+    numbers.update(of_site[name] for name in numbers & {*of_site})
+    frame = read_table_file(path, text, [column.name for column in encoding.columns if column.name not in of_site],
+                            encoding.cells | encoding.cells.renamed(of_site), lambda column: column in numbers)[0]
     return encoding.with_common_names(frame)
 
 

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 _ALL = "all sites"
 
 
-class AgreedFold(NamedTuple):
-    """What the sites have agreed on for the rows of one fold; see ``ServedExperiment``."""
+class AgreedRows(NamedTuple):
+    """What the sites have agreed on for the rows of the whole table, or for those of a fold."""
 
     encoding: TableEncoding
     total: TableReport
@@ -91,7 +91,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
     sites: tuple[str, ...]
     notes: tuple[str, ...]
     methods: dict[str, TrainedMethod]
-    folds: tuple[AgreedFold, ...]
+    folds: tuple[AgreedRows, ...]
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
@@ -132,7 +132,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                        f"{self.total.rows['train']} training rows and {self.total.rows['test']} test rows", *one_split)
                       if is_secure else (*one_split, *_notes(tables, plan.table), *findings))
         rows = {_ALL: self.total.rows} if is_secure else {site: report.rows for site, report in reports.items()}
-        whole = AgreedFold(self.encoding, self.total, self._weights(tables, founders, self.total), rows)
+        whole = AgreedRows(self.encoding, self.total, self._weights(tables, founders, self.total), rows)
         first, *folds = ([part.for_site(site) for site in self.job.sites] for part in (whole, *self.folds))
         return Agreed(
             {site: {**first[k], "decide_by": self.decisive.name, "folds": [of_sites[k] for of_sites in folds]}
@@ -144,7 +144,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
                       tuple(findings)))
 
     def _agree_on_folds(self, answers: Mapping[str, Mapping[str, Any]], whole: Mapping[str, TableReport],
-                        known: Sequence[TableReport]) -> tuple[tuple[AgreedFold, ...], list[str]]:
+                        known: Sequence[TableReport]) -> tuple[tuple[AgreedRows, ...], list[str]]:
         """The agreements on the folds; none, and why, if a site refuses them or its tables do not fit together.
 
         Args:
@@ -178,14 +178,14 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
         return reports
 
     def _agree_on_fold(self, fold: int, reports: Mapping[str, TableReport],
-                       total: TableReport | None = None) -> AgreedFold:
+                       total: TableReport | None = None) -> AgreedRows:
         is_secure, total = total is not None, pooled([*reports.values()]) if total is None else total
         if sum(total.rows.values()) != sum(self.total.rows.values()):
             raise InputError(f"in fold {fold + 1} the sites report another number of rows than before")
         encoding, misfit = agree(reports, self.plan.table, total)
         if encoding is None:
             raise InputError(f"in fold {fold + 1}, the tables do not fit together: {'; '.join(misfit)}")
-        return AgreedFold(encoding, total, self._weights(reports, self.job.sites, total),
+        return AgreedRows(encoding, total, self._weights(reports, self.job.sites, total),
                           {} if is_secure else {site: report.rows for site, report in reports.items()})
 
     def _begin_sums(self, answers: Mapping[str, Mapping[str, Any]]) -> None:

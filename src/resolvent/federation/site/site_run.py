@@ -323,9 +323,9 @@ class SiteRun(PlanRun[FederatedExperiment]):
         if judged is not None and limits.min_cell > 1:
             judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"",
                                        is_share=is_share(self._decisive.name))
-        if self.sums is not None:  # without folds the server has had the sums of the scores
-            scores = {} if judged is None else {label: {SPLIT: ends.value} for label, ends in judged.scores.items()}
-            if self.plan.folds > 1:
+        if self.sums is not None:
+            if self.plan.folds > 1:  # without folds the server has had the sums of the scores in the rounds
+                scores = {} if judged is None else {label: {SPLIT: ends.value} for label, ends in judged.scores.items()}
                 self.sums.offer(self.plan.folds + 1, integers_of_scores([scores], self.plan.labels, [SPLIT]))
             judged = None
         return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
@@ -379,7 +379,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
                 for name, by_split in scores_of_model(rows.problem, model, self._metrics).items():
                     for split, value in by_split.items():
                         metrics.add(rounds, 0, split, f"{prefix}{name}", np.nan if value is None else value)
-        encoding = replace(self._encodings[rows.part.fold or 0], local=tuple((self._site.columns or {}).items()))
+        encoding = replace(self._encodings[rows.part.fold or 0], site_names=tuple((self._site.columns or {}).items()))
         models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
                              shared, rows.problem.model, encoding, training=summarize(rows.data))
         return TrainedMethod(models, (MethodRun(metrics.table().assign(**rows.part.columns)),))
