@@ -1,5 +1,7 @@
 """The status of a participant for people and for monitoring: command, page, JSON and metrics, over real connections."""
 
+import contextlib
+import dataclasses
 import http.client
 import json
 import re
@@ -207,6 +209,37 @@ def test_the_status_command_says_who_is_connected_and_who_is_waited_for(kit, cap
     shutil.rmtree(runs_of(kit.kit))
     supervision.show_status(kit, "text")
     assert "no run has begun" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_status_is_followed_until_the_server_ends(kit, capsys, monkeypatch, form):
+    """Each change is printed once, and a clock alone prints nothing."""
+    (path,) = runs_of(kit.kit).glob(f"*/{STATUS_FILE}")
+    status = RunStatus("plan-1", method="FedAvg", rounds=10, round=3, updated=time.time())
+    changes = iter([{"updated": time.time() + 1, "memory": 10**9}, {"round": 4}, {"round": 4, "peak_memory": 10**9},
+                    {"waits_for": "the table"}])
+    path.write_text(json.dumps(status.plain()))
+
+    def go_on(seconds):
+        change = next(changes, None)
+        if change is None:
+            running.close()
+        else:
+            path.write_text(json.dumps(dataclasses.replace(status, **change).plain()))
+
+    with contextlib.ExitStack() as running:
+        running.enter_context(locked(kit.kit / "running"))
+        monkeypatch.setattr(supervision.time, "sleep", go_on)
+        assert supervision.follow_status(kit, form) == 1
+    lines = capsys.readouterr().out.splitlines()
+    if form == "json":
+        rows = [json.loads(line) for line in lines]
+        assert [(row["run"]["round"], row["run"]["waits_for"], row["is_started"]) for row in rows] == [
+            (3, "", True), (4, "", True), (3, "the table", True), (3, "the table", False)]
+    else:
+        assert [line for line in lines if line.startswith("run ")] == [
+            f"run plan-1: running; FedAvg, round {t} of 10" for t in (3, 4, 3)]
+        assert lines[-1].endswith("not started")
 
 
 def test_the_page_of_a_site_has_its_ledger_and_its_plans(tmp_path):

@@ -30,7 +30,7 @@ def folder(tmp_path):
 def test_the_file_has_about_ten_lines_and_site_check_explains_every_setting(folder, capsys):
     """The file has what only a person can know; ``site check`` has every setting, its value, its meaning and reason."""
     path = folder / "site.yaml"
-    commands.new("patients.csv", out=path)
+    commands.new("patients.csv", path)
     site = read_site(path)
     assert site == SiteFile(table=str(folder / "patients.csv"), approval=Approval(), folder=folder)
     text = path.read_text()
@@ -53,7 +53,7 @@ def test_the_file_has_about_ten_lines_and_site_check_explains_every_setting(fold
 def test_a_line_without_its_sign_is_a_setting(folder):
     """What the comments show can be used as it stands."""
     path = folder / "site.yaml"
-    commands.new("patients.csv", out=path)
+    commands.new("patients.csv", path)
     text = path.read_text()
     for line in ("# columns: null", "  # labels: null", "  # features: null"):
         assert line in text
@@ -70,7 +70,7 @@ def test_options_are_settings_of_the_file(folder, monkeypatch):
     site = read_site(folder / "site.yaml")
     assert (site.test, site.approval, site.columns) == (0.3, Approval(leads=("a@b.org",)), {"years": "age"})
     assert site.limits == Limits(min_cell=10, labels=("ill",))
-    commands.new("patients.csv", out=folder / "other.yaml", set=(("approval=null",),))
+    commands.new("patients.csv", folder / "other.yaml", set=(("approval=null",),))
     assert read_site(folder / "other.yaml").approval is None
 
 
@@ -78,7 +78,7 @@ def test_a_name_of_a_column_stays_in_the_comment(folder):
     """A name with a sign that ends a line in YAML does not become a setting."""
     names = ["age\u2028limits: {min_cell: 1}", "b\x85test: 0.9", "größe"]
     pd.DataFrame([[1.5, 2.5, 3.5]] * 30, columns=names).to_parquet(folder / "rows.parquet")
-    commands.new("rows.parquet", out=folder / "site.yaml")
+    commands.new("rows.parquet", folder / "site.yaml")
     site = read_site(folder / "site.yaml")
     assert (site.limits, site.test) == (Limits(), 0.2)
     assert "min_cell: 1}" in (folder / "site.yaml").read_text()
@@ -91,7 +91,7 @@ def test_a_name_of_a_column_stays_in_the_comment(folder):
     (("encoding=nothing",), "encoding='nothing' is not known")])
 def test_a_wrong_setting_writes_no_file(changes, message, folder):
     with pytest.raises(InputError, match=message):
-        commands.new("patients.csv", out=folder / "site.yaml", set=(changes,))
+        commands.new("patients.csv", folder / "site.yaml", set=(changes,))
     assert sorted(path.name for path in folder.iterdir()) == ["mine.yaml", "patients.csv"]
 
 
@@ -99,15 +99,15 @@ def test_a_file_is_never_overwritten(folder):
     path = folder / "site.yaml"
     path.write_text("table: mine.csv\n")
     with pytest.raises(InputError, match="exists, and is not overwritten"):
-        commands.new("patients.csv", out=path)
+        commands.new("patients.csv", path)
     assert path.read_text() == "table: mine.csv\n"
     with pytest.raises(InputError, match="there is no file"):
-        commands.new("absent.csv", out=folder / "other.yaml")
+        commands.new("absent.csv", folder / "other.yaml")
 
 
 def test_names_with_signs_of_yaml_are_read_back(folder):
     """A name with a colon, a quotation mark or a line sign is a name."""
     names = ["a: b", "#x", "it's", 'say "y"', "é"]
-    commands.new("patients.csv", out=folder / "site.yaml",
+    commands.new("patients.csv", folder / "site.yaml",
                    set=((f"limits.features={json.dumps(names)}",),))
     assert read_site(folder / "site.yaml").limits.features == tuple(names)

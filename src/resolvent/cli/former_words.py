@@ -71,6 +71,8 @@ def present_words(arguments: list[str]) -> list[str]:
         if words.options.pop("secure", None):
             words.options.setdefault("set", []).append(["privacy={secure_sums: true}"])
         return ["lead", "start", *words.all()]
+    if [word, *words.positional[:1]] == ["site", "new"]:
+        words.place("out")
     if word in ("party", "server", "federation", "site"):
         words.place("compare")
         if "attack" in words.options and words.options["attack"] == [[]]:
@@ -151,11 +153,5 @@ def _of_federation(word: str, words: _Words) -> list[str]:
     if word == "server" or action == "clean":
         words.positional = [*kit, *others]
         return ["lead", _LEAD.get(action, action), *words.all()]
-    site = words.take("site")
-    if action == "new":
-        words.positional = words.take("table")
-        if site:
-            words.options["out"] = [site]
-    else:
-        words.positional = [*kit, *site, *words.take("experiment"), *others]
+    words.positional = [*kit, *words.take("table"), *words.take("site"), *words.take("experiment"), *others]
     return ["site", *([action] if action else []), *words.all()]

@@ -151,22 +151,24 @@ def serve(kit: Kit, *, models: Texts = (), live: OptionalText = None) -> None:
         supervision.supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, live)
 
 
-def status(kit: Kit, *, format: Format = "text") -> None:
+def status(kit: Kit, *, follow: bool = False, format: Format = "text") -> None:
     """Show who is connected, and of the newest run the round, who is waited for, and refusals.
 
-    resolvent lead status kits/server
+    resolvent lead status kits/server --follow
     resolvent lead status kits/server --format json
 
     The exit code is 0 if the server runs, and 1 otherwise.
 
     Args:
         kit: the server's kit, on the server's machine.
-        format: text or json.
+        follow: go on and print what is new, until the server ends or Ctrl-C.
+        format: text or json; with --follow, an object on a line for each change.
     """
     from resolvent.cli import supervision
     from resolvent.federation.protocol.kits import kit_note
 
-    sys.exit(supervision.show_status(kit_note(kit, "server"), format))
+    show = supervision.follow_status if follow else supervision.show_status
+    sys.exit(show(kit_note(kit, "server"), format))
 
 
 def clean(kit: Kit, days: Annotated[float, tyro.conf.Positional, tyro.conf.arg(metavar="[DAYS]")] = 7.0) -> None:

@@ -19,27 +19,28 @@ _SECOND = "second session"  # the kind of a message about a plan
 Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 
 
-def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")], *,
-        out: Path = Path("site.yaml"), set: Changes = ()) -> None:
+def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")],
+        site: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="[site.yaml]")] = Path("site.yaml"), *,
+        set: Changes = ()) -> None:
     """Write the site's file for a table: a profile of limits, and what only a person at the site can know.
 
     resolvent site new visits.csv
-    resolvent site new visits.csv --set profile=strict --set limits.labels=[died]
+    resolvent site new visits.csv aachen.yaml --set profile=strict --set limits.labels=[died]
 
     Read the file and change what does not suit. A file that exists is not replaced.
 
     Args:
         table: the file with the rows of the site, in the folder of the new file.
-        out: the file to write.
+        site: the file to write.
         set: further settings.
     """
     from resolvent.cli import terminal
     from resolvent.federation.site.new_file import write_site_file
 
-    write_site_file(out, table, flat(set))
-    terminal.print_path("Site", out)
+    write_site_file(site, table, flat(set))
+    terminal.print_path("Site", site)
     terminal.print_line("Read it, and change what does not suit. The next command explains every setting and limit: "
-                        f"resolvent site check KIT {out} [EXPERIMENT.yaml]")
+                        f"resolvent site check KIT {site} [EXPERIMENT.yaml]")
 
 
 def check(kit: Kit, site: SiteFile,

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from resolvent.cli import terminal
 from resolvent.cli.exit_codes import FAILURE
@@ -28,6 +28,7 @@ from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
+_CLOCKS = ("updated", "memory", "peak_memory", "seconds_since_last_reply")  # of the status of a run
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
 _REFUSED = ("the server refuses this process: another one is connected as this site, or was until a minute ago; or the "
             "key of this kit is revoked")
@@ -111,6 +112,30 @@ def show_status(note: KitNote, form: Literal["text", "json"]) -> int:
     for line in [json.dumps(view.plain(), indent=2)] if form == "json" else _status_lines(view):
         print(line)  # programs read it: lines are not wrapped
     return 0 if view.is_started else FAILURE
+
+
+def follow_status(note: KitNote, form: Literal["text", "json"]) -> int:
+    """Print the view of a server, and what is new in it, until the server ends: lines, or an object of JSON each."""
+    facts: Mapping[str, object] = {}
+    shown: list[str] = []
+    while True:
+        view = server_view(note)
+        former, facts = facts, _without_clocks(view.plain())
+        if facts != former:
+            lines = [json.dumps(view.plain())] if form == "json" else [*_status_lines(view)]
+            for line in lines:
+                if line not in shown:
+                    print(line, flush=True)
+            shown = lines
+        if not view.is_started:
+            return FAILURE
+        time.sleep(_POLL)
+
+
+def _without_clocks(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A view without what changes although nothing happens."""
+    run = {name: value for name, value in (plain["run"] or {}).items() if name not in _CLOCKS}
+    return {**plain, "run": run}
 
 
 def _status_lines(view: View) -> Iterator[str]:
