@@ -302,7 +302,7 @@ def test_a_run_that_has_stopped_continues(engine, stop, federation, undisturbed)
 def test_a_run_with_a_lost_disk_continues_with_a_first_state(federation):
     """The rules are those of the last command."""
     with lost_disk_for_good(federation):
-        with pytest.raises(FederationEndedError, match=r"refused \(lost state\).*--lost-state restart"):
+        with pytest.raises(FederationEndedError, match=r"refused \(lost state\).*lost_state=restart"):
             federation.federate("nvflare")
         federation.federate("nvflare", lost_state="restart")
     assert [job.lost_state for job in federation.session.orders.values()] == ["refuse", "refuse", "restart"]

@@ -215,7 +215,7 @@ def test_a_site_that_is_excluded_is_asked_again_when_the_server_starts_again(tmp
         parts.start_party(2)
         result = parts.run()
     phases = [report for report in result.reports if isinstance(report, PhaseReport)]
-    assert ["--lost-state restart" in report.absent.get(2, "") for report in phases] == [False, True, False, False]
+    assert ["lost_state=restart" in report.absent.get(2, "") for report in phases] == [False, True, False, False]
     assert phases[2].absent == {2: "it has lost its state and is no longer asked"}
     assert phases[3].counted == (0, 1, 2, 3, 4)
 

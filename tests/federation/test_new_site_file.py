@@ -39,7 +39,7 @@ def test_the_file_has_about_ten_lines_and_site_check_explains_every_setting(fold
         "  # features: null"]
     assert 'It has 60 rows and the columns ["age", "ward", "ill"].' in " ".join(text.replace("#", "").split())
     assert "resolvent site check KIT" in capsys.readouterr().out
-    lines = [*check_site(site, "aachen", folder / "mine.yaml")]
+    lines = [*check_site(site, "aachen", None)]
     assert lines[-1] == "Nothing has left the site."
     meanings = help_of(SiteFile) | {name: f"{limit.meaning}. Reason: {limit.why}" for name, limit in LIMITS.items()}
     shown = {line.split()[0]: line for line in lines if line.startswith("  ")

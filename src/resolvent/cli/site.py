@@ -40,7 +40,7 @@ def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE
     write_site_file(site, table, flat(set))
     terminal.print_path("Site", site)
     terminal.print_line("Read it, and change what does not suit. The next command explains every setting and limit: "
-                        f"resolvent site check KIT {site} [EXPERIMENT.yaml]")
+                        f"resolvent site check KIT {site}")
 
 
 def check(kit: Kit, site: SiteFile,
@@ -48,7 +48,7 @@ def check(kit: Kit, site: SiteFile,
               metavar="[EXPERIMENT.yaml]", help_behavior_hint="")] = None, *,
           connect: bool = False, attack: Annotated[float | None, tyro.conf.arg(
               metavar="SECONDS", help_behavior_hint="")] = None, format: Format = "text") -> None:
-    """Show a site's table and limits and, with an experiment, all that would leave the site.
+    """Show a site's table, settings and limits; with an experiment, all that would leave the site.
 
     resolvent site check kit site.yaml
     resolvent site check kit site.yaml mine.yaml --connect --attack 120

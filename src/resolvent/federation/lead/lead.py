@@ -39,8 +39,6 @@ __all__ = ["FEDERATION_FILE", "FederationEndedError", "federate", "has_sites", "
 
 FEDERATION_FILE = "federation.json"
 _ANOTHER_RUN = "give --out another folder for another run"
-_AT_THE_SITE = ("The log of a site is engine.log in its kit; there, resolvent site check KIT SITE.yaml PLAN.yaml "
-                "says what does not fit")
 _RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
 
 
@@ -202,7 +200,6 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
             outcome = _outcome(note, plan, job, progress, work, observe, notify)
             if outcome["status"] == "refused":
                 _restore_note(work / NOTE_FILE, progress)
-                raise FederationEndedError(f"{outcome['message']}. {_AT_THE_SITE}")
             if outcome["status"] != "complete":
                 raise FederationEndedError(str(outcome["message"]))
             result = led.write(work, job)

@@ -16,7 +16,7 @@ from resolvent.errors import InputError, shorten
 
 REVOKED_FILE = "revoked.json"
 REVOKED = ("its key is revoked: it gets no message, and its messages do not count. Continue without it: name the "
-           "others with --sites, or give --quorum")
+           "others with --sites, or --set federation.quorum")
 
 
 class RevokedList(NamedTuple):

@@ -480,7 +480,8 @@ class Recovery:
         """Restart party k; returns whether it has started again."""
         name = self.record.parties[k]
         if self._start is None:
-            return self._exclude(k, f"{LOST}: put its folder back, or let it restart (--lost-state restart)")
+            return self._exclude(k, f"{LOST}: put its folder back, or let it restart (--set "
+                                 "federation.lost_state=restart)")
         ready = self._start(k)
         if ready is None:
             self.reasons[name] = f"{LOST}, and has not answered the start: it is asked again in the next round"

@@ -33,6 +33,8 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 
 _TABLES = "tables.json"
+_AT_THE_SITE = ("The log of a site is engine.log in its kit; there, resolvent site check KIT SITE.yaml PLAN.yaml "
+                "says what does not fit")
 _Plan = TypeVar("_Plan", bound=Plan)
 _Report = TypeVar("_Report")
 
@@ -169,8 +171,8 @@ class ServedPlan(ABC, Generic[_Plan]):
         job, plan = self.job, self.plan
         if plan.needs_all_sites and (job.quorum is not None or job.roster):
             raise FederationRefusedError(f"a {plan.title} needs all of its sites in every round, because "
-                                         f"{plan.needs_all_sites}: run it without --quorum, and with the sites with "
-                                         "which it began")
+                                         f"{plan.needs_all_sites}: run it without federation.quorum, and with the "
+                                         "sites with which it began")
         rules = SumRules.of_plan(plan.privacy)
         if rules is not None and len(job.sites) < rules.min_sites:
             raise FederationRefusedError(f"a secure sum has at least {rules.min_sites} sites, and the run has "
@@ -189,8 +191,9 @@ class ServedPlan(ABC, Generic[_Plan]):
         if absent := answers.absent:
             is_lost = all(answers.codes.get(site) == RefusalCode.WAITING or reason == rules.no_answer
                           for site, reason in absent.items())
-            error = FederationStoppedError if is_lost else FederationRefusedError
-            raise error(reasons_of_sites(absent))
+            if is_lost:
+                raise FederationStoppedError(reasons_of_sites(absent))
+            raise FederationRefusedError(f"{reasons_of_sites(absent)}. {_AT_THE_SITE}")
         return {site: answers.values[site] for site in contents}  # in the order of the sites, also after a retry
 
     def _descriptions(self) -> dict[str, dict[str, Any]]:
@@ -277,8 +280,8 @@ class ServedPlan(ABC, Generic[_Plan]):
         lost = [f"{site} has not stored its models of {title}: {reason}"
                 for site, reasons in self.without_models.items() for title, reason in reasons.items()]
         if lost and job.quorum is None:
-            raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the "
-                                         "site")
+            raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --set federation.quorum to "
+                                         "do without the site")
         contents = {site: {"plan": job.plan} for site in job.sites}
         answers = ask_about_plan(self.transport, "finish", job.run, contents, job.rules)
         silent = [f"{site} has not answered at the end, and has no models of this run: {reason}"

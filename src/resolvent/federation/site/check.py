@@ -22,7 +22,7 @@ __all__ = ["check_site"]
 
 
 def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | None = None) -> Iterator[str]:
-    """Lines about a site's table and, with an experiment, about all that would leave the site.
+    """Lines about a site's file or, with an experiment, about all that would leave the site.
 
     Args:
         runs: the folder of the site's runs, with the versions of its table and its journal; None: there are none.
@@ -32,9 +32,20 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     """
     yield f"site {name}: {file.table}"
     if experiment is None:
-        yield from _table_lines(file)
+        yield from _file_lines(file)
     else:
         yield from _plan_lines(file, name, read_plan(file, experiment), runs)
+    yield "Nothing has left the site."
+
+
+def _file_lines(file: SiteFile) -> Iterator[str]:
+    """Lines about the site's file: its table, its settings and its limits."""
+    frame = read_frame(file)
+    yield f"{len(frame)} rows, {len(frame.columns)} columns"
+    names = {at_site: name for name, at_site in (file.columns or {}).items()}
+    for column in frame.columns:
+        other_name = f" ({names[column]} in the federation)" if column in names else ""
+        yield f"  {column}{other_name}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
     yield "The settings of this site:"
     meanings = help_of(SiteFile)
     yield from (f"  {item.name} {_shown(getattr(file, item.name))}: {meanings[item.name]}" for item in fields(SiteFile)
@@ -44,17 +55,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     changes = file.limits.changes(file.profile)
     yield from (f"  {name} {_shown(getattr(file.limits, name))}{'*' * (name in changes)}: {limit.meaning}. Reason: "
                 f"{limit.why}" for name, limit in LIMITS.items())
-    yield "Nothing has left the site."
-
-
-def _table_lines(file: SiteFile) -> Iterator[str]:
-    frame = read_frame(file)
-    yield f"{len(frame)} rows, {len(frame.columns)} columns"
-    names = {at_site: name for name, at_site in (file.columns or {}).items()}
-    for column in frame.columns:
-        other_name = f" ({names[column]} in the federation)" if column in names else ""
-        yield f"  {column}{other_name}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
-    yield "With --experiment FILE.yaml, the command lists everything that would leave the site."
+    yield "With the lead's experiment file after the site's file, the command lists all that would leave the site."
 
 
 def _plan_lines(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Iterator[str]:

@@ -63,7 +63,7 @@ def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> Site
 def _lines(settings: Mapping[str, Any], content: str) -> Iterator[str]:
     """The lines of the file; ``content`` says what is in the table."""
     yield "# The file of this site: its table and what it allows. It is read here and is not sent. resolvent site check"
-    yield "# KIT FILE explains every setting and limit, with what is in force, and shows what would leave."
+    yield "# KIT FILE explains every setting and limit, with what is in force."
     meanings = help_of(SiteFile)
     defaults = {item.name: item.default for item in fields(SiteFile) if item.name not in ("limits", "folder")}
     limits = settings.get("limits") or {}
