@@ -12,7 +12,7 @@ from federation.hospitals import SITES, Hospitals, table
 from resolvent.comparisons.description.description import Description
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import led_plan
-from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
+from resolvent.federation.lead.rehearsal import compare_with_process, rehearsal_of_file
 from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
@@ -54,7 +54,7 @@ def test_a_rehearsal_compares_the_numbers(tmp_path):
     assert hospitals.serve() == {"status": "complete"}
     rehearsal = rehearsal_of_file(str(hospitals.file), [f"data.table={tmp_path / 'all.csv'}"])
     assert [*rehearsal.sites] == [*SITES]
-    parity = compare_numbers(rehearsal, result(hospitals))
+    parity = compare_with_process(rehearsal, result(hospitals))
     assert parity.is_equal
     assert parity.difference == 0
     assert not parity._replace(difference=1.0).is_equal

@@ -21,11 +21,12 @@ from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
-from resolvent.federation.lead.rehearsal import prepare_table_plan, rehearse
+from resolvent.federation.lead.rehearsal import Rehearsal, compare_with_process, prepare_table_plan, rehearse
 from resolvent.federation.protocol.events import Agreement, PhaseReport
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.regression import FederatedRegression
@@ -74,6 +75,8 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
     np.testing.assert_array_equal(fit.estimates, simulated.estimates)
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
     assert fit.summary() == simulated.summary()
+    rehearsal = Rehearsal(plan_of_file(str(hospitals.file)), hospitals.frame, {})
+    assert compare_with_process(rehearsal, fit).difference == 0
     if fit.site_fits is not None:
         pd.testing.assert_frame_equal(fit.heterogeneity().table, simulated.heterogeneity().table, rtol=1e-7)
 

@@ -13,7 +13,7 @@ from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import led_plan
-from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
+from resolvent.federation.lead.rehearsal import compare_with_process, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.policy import FEDERATION, REHEARSAL
@@ -61,7 +61,7 @@ def test_a_rehearsal_compares_the_numbers(tmp_path):
     hospitals.frame.to_csv(tmp_path / "all.csv", index=False)
     assert hospitals.serve() == {"status": "complete"}
     rehearsal = rehearsal_of_file(str(hospitals.file), [f"data.table={tmp_path / 'all.csv'}"])
-    parity = compare_numbers(rehearsal, result(hospitals))
+    parity = compare_with_process(rehearsal, result(hospitals))
     assert parity.is_equal
     assert parity.difference < 1e-12
     assert result(hospitals).sums.events.sum() == hospitals.frame["died"].sum()

@@ -23,10 +23,6 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
-from resolvent.comparisons.plan_result import PlanResult
-from resolvent.comparisons.regression.regress import fit_tables
-from resolvent.comparisons.regression.regression import Regression
-from resolvent.comparisons.regression.rows import read_tables
 from resolvent.comparisons.runs.record import read_record
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
@@ -42,11 +38,9 @@ from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, plan_digest
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, SITE_FILE, run_of_method, runs_of
-from resolvent.federation.protocol.numbers_plan import NumbersPlan
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.policy import REHEARSAL, VARIABLE
-from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.table_plan import TablePlan
 from resolvent.federation.protocol.wire import decode
@@ -225,27 +219,17 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
         result = federate(KitNote(kits[LEAD]), plan, out, job, observe, notify=notify)
     notify(f"simulating the same {plan.title} in one process")
     if isinstance(plan, TablePlan):
-        return result, [(_compare_estimates if isinstance(plan, FederatedRegression) else compare_numbers)(
-            rehearsal, result)]
+        return result, [compare_with_process(rehearsal, result)]
     server = None if job.quorum is None else kits[LEAD if engine == "flower" else SERVER_KIT]
     return result, compare_with_simulation(rehearsal, plan, out, {site: kits[site] for site in rehearsal.sites}, server)
 
 
-def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regression) -> Parity:
-    """Fit the pooled rows, and compare the estimates."""
-    plan = rehearsal.plan
-    tables = read_tables(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
-    simulated = fit_tables(tables, replace(plan.settings, heterogeneity=False))
-    return Parity(plan.title, float(np.max(np.abs(fit.estimates - simulated.estimates))),
-                  max(1.0, float(np.max(np.abs(simulated.estimates)))), tolerance=1e-9, what="estimates")
-
-
-def compare_numbers(rehearsal: Rehearsal[NumbersPlan], found: PlanResult) -> Parity:
-    """Compute the numbers in this process, and compare the sums of all sites."""
-    plan = rehearsal.plan
-    expected, numbers = plan.in_process(rehearsal.frame).numbers, found.numbers
-    return Parity(plan.title, float(np.abs(numbers - expected).max()), float(np.abs(expected).max()), tolerance=1e-12,
-                  what="numbers")
+def compare_with_process(rehearsal: Rehearsal[Any], found: Any) -> Parity:
+    """Compare what a plan on a table has found with the same in this process, from the rows of all sites."""
+    plan: TablePlan = rehearsal.plan
+    expected, numbers = plan.compared(plan.in_process(rehearsal.frame)), plan.compared(found)
+    return Parity(plan.title, float(np.abs(numbers - expected).max()), max(1.0, float(np.abs(expected).max())),
+                  tolerance=plan.tolerance, what="numbers")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Plans of one round, in which every site sends its numbers: descriptions, and survival analyses."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,10 +32,6 @@ class NumbersPlan(TablePlan):
 
     needs_all_sites: ClassVar[str] = "the rows of others are another table"
     keeps_each: ClassVar[bool] = False
-
-    @abstractmethod
-    def in_process(self, frame: "pd.DataFrame") -> PlanResult:
-        """The result of a table with the rows of all sites."""
 
     @property
     @override

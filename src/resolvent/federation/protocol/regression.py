@@ -6,8 +6,10 @@ there is a second fit, which begins at the estimates of the first; with imputati
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -15,9 +17,10 @@ from resolvent.comparisons.plan_file import PlanFile
 from resolvent.comparisons.regression.formula import Formula, parse_formula
 from resolvent.comparisons.regression.imputation import check_completable
 from resolvent.comparisons.regression.random_intercepts import has_ended, random_newton, random_problem
-from resolvent.comparisons.regression.regress import newton_of, sums_of
+from resolvent.comparisons.regression.regress import fit_tables, newton_of, sums_of
+from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.comparisons.regression.rows import RegressionRows, read_tables
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.protocol.plan import Part
@@ -27,6 +30,9 @@ from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import RegressionProblem
 from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.tables.table_options import TableOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LABELS = ("estimates", "sums")
 _RANDOM_LABELS = ("random intercepts", "sums with random intercepts")
@@ -40,6 +46,7 @@ class FederatedRegression(TablePlan):
     title: ClassVar[str] = RegressionFile.title
     file_type: ClassVar[type[PlanFile[Any]]] = RegressionFile
     needs_all_sites: ClassVar[str] = "sums over other sites are of another likelihood"
+    tolerance: ClassVar[float] = 1e-9  # Newton's method ends within it
 
     def __post_init__(self) -> None:
         if self.settings.imputations is not None:
@@ -49,6 +56,15 @@ class FederatedRegression(TablePlan):
         if asked := [name for name, value in further.items() if value]:
             raise InputError(f"regression.{asked[0]}: it needs further rounds, which a federation does not make: leave "
                              "it out; tests are Wald's there (tests), and with l2 all estimates are finite")
+
+    @override
+    def in_process(self, frame: "pd.DataFrame") -> Regression:
+        tables = read_tables(frame, self.settings, party=self.table.party, cells=self.table.cells)
+        return fit_tables(tables, replace(self.settings, heterogeneity=False))
+
+    @override
+    def compared(self, found: Regression) -> NDArray[np.float64]:
+        return found.estimates
 
     @property
     @override
