@@ -24,9 +24,8 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
-from resolvent.federation.protocol.server_messages import read_reply
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
-from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.protocol.wire import EncodedMessage, Message, decode, encode
 from resolvent.simulator.storage.tree_files import digest
 
 GD = rv.solvers.GD(0.05, steps=3)
@@ -216,9 +215,10 @@ def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, count, undi
     random, site = np.random.default_rng(seed), OneReply({"site 1": None})
     (start, _), (_, _), (work, reply), *_ = undisturbed[1]
     shapes = describe(ALGORITHM, quadratic(3)).replies[0]
-    read = partial(read_reply, like=shapes)
+    read, sent = partial(Message.tree, like=shapes), EncodedMessage(decode(work))
+    assert bytes(sent) == work
     site.reply = reply
-    whole = exchange(site, {"site 1": work}, read, RoundRules(retries=0)).values["site 1"]
+    whole = exchange(site, {"site 1": sent}, "reply", read, RoundRules(retries=0)).values["site 1"]
     with federation(tmp_path) as parts:
         party = parts.parties["site 1"]
         party.handle(start)
@@ -231,7 +231,7 @@ def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, count, undi
         for _ in range(count):
             assert decode(party.handle(resealed(mutated(work, random, keep=40)))).kind in ("refusal", "reply")
             site.reply = resealed(mutated(reply, random, keep=40))
-            answers = exchange(site, {"site 1": work}, read, RoundRules(retries=0))
+            answers = exchange(site, {"site 1": sent}, "reply", read, RoundRules(retries=0))
             for value in answers.values.values():
                 assert [leaf.shape for leaf in jax.tree.leaves(value)] == [
                     leaf.shape for leaf in jax.tree.leaves(whole)]
@@ -257,11 +257,11 @@ class FullDisk(PartyStore):
 
     writes = 0
 
-    def write_file(self, name, data):
+    def write_file(self, name, message, **trees):
         FullDisk.writes += 1
         if FullDisk.writes == 5:
             raise OSError(errno.ENOSPC, "No space left on device", name)
-        super().write_file(name, data)
+        super().write_file(name, message, **trees)
 
 
 def test_a_full_disk_at_a_site_costs_an_attempt(undisturbed, tmp_path):
@@ -294,8 +294,8 @@ class Kill:
 
 def killable(store, kill):
     class Killable(store):
-        def write_file(self, name, data):
-            kill.around(lambda: super(Killable, self).write_file(name, data))
+        def write_file(self, name, message, **trees):
+            kill.around(lambda: super(Killable, self).write_file(name, message, **trees))
 
         def append_line(self, entry):
             return kill.around(lambda: super(Killable, self).append_line(entry))

@@ -13,8 +13,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.events import EvaluationReport, FinishReport, PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
-from resolvent.federation.protocol.server_messages import read_stored
-from resolvent.federation.protocol.wire import Message, decode, encode, identity_of_message
+from resolvent.federation.protocol.wire import EncodedMessage, Message, decode, encode, identity_of_message
 from resolvent.federation.server.record_metrics import recorded_participation
 from resolvent.testing import assert_close
 
@@ -123,8 +122,8 @@ def test_a_refusal_is_no_reply_of_the_quorum():
 
     names = tuple(f"site {k}" for k in range(3))
     transport = FirstReplies({name: partial(answer, name=name) for name in names})
-    answers = exchange(transport, {name: encode(Message("finish", "run", facts={"party": name})) for name in names},
-                       read_stored, RoundRules(quorum=2, retries=1))
+    messages = {name: EncodedMessage(Message("finish", "run", facts={"party": name})) for name in names}
+    answers = exchange(transport, messages, "stored", lambda message: True, RoundRules(quorum=2, retries=1))
     assert {*answers.values} == {"site 1", "site 2"}
     assert answers.absent == {"site 0": "refused (storage): the site's disk cannot be written; the site's log has the "
                               "details"}

@@ -12,7 +12,7 @@ import pytest
 
 import resolvent as rv
 from federation.mutations import mutated, resealed
-from resolvent.federation.protocol.server_messages import model_message, work_message
+from resolvent.federation.protocol.server_messages import model_messages, work_messages
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore, ServerRecord
 from resolvent.federation.protocol.wire import (
     EncodedMessage,
@@ -21,10 +21,10 @@ from resolvent.federation.protocol.wire import (
     arrays_of,
     decode,
     encode,
-    encode_all,
+    head_of_message,
     identity_of_message,
-    parts_of,
     restore_tree,
+    share_equal,
     size_of,
 )
 
@@ -121,20 +121,25 @@ def test_messages_to_many_parties_have_one_copy_of_the_equal_arrays():
     """Bytes and checksum are those of ``encode``; only the bits decide whether an array is shared."""
     model, rare = np.ones(2**20, np.float32), {"w": -np.zeros(300), "b": np.full(300, np.nan)}
 
-    def write(name, like=None):
-        arrays = {"model": model.copy(), "own": np.full(300, float(name)), **{n: a.copy() for n, a in rare.items()}}
-        return EncodedMessage(Message("work", "run", 3, 1, {"party": name}, arrays), like)
+    def write():
+        known, messages = {}, {}
+        for name in "0123456789":
+            arrays = {"model": model.copy(), "own": np.full(300, float(name)), **{n: a.copy() for n, a in rare.items()}}
+            arrays = share_equal(arrays, known)
+            known = arrays | known
+            messages[name] = EncodedMessage(Message("work", "run", 3, 1, {"party": name}, arrays))
+        return messages
 
-    largest, messages = peak_memory(lambda: encode_all("0123456789", write))
+    largest, messages = peak_memory(write)
     assert largest < 2.1 * model.nbytes
     for name, message in messages.items():
         arrays = {"model": model, "own": np.full(300, float(name)), **rare}
         assert bytes(message) == encode(Message("work", "run", 3, 1, {"party": name}, arrays))
-        assert len(message) == len(bytes(message))
-        assert identity_of_message(parts_of(message)[0]) == identity_of_message(bytes(message))
+        assert message.size == len(bytes(message))
+        assert message.head == head_of_message(bytes(message))
     others = {"model": model.astype(np.int32), "w": np.zeros(300), "b": np.full(299, np.nan)}
-    other = Message("work", "run", arrays=others)
-    assert bytes(EncodedMessage(other, like=messages["0"])) == encode(other)
+    shared = share_equal(others, {"model": model, **rare})
+    assert all(shared[name] is others[name] for name in others)
 
 
 def test_messages_with_the_model_of_the_state_have_no_copy_of_it():
@@ -143,14 +148,14 @@ def test_messages_with_the_model_of_the_state_have_no_copy_of_it():
     state = algorithm.init(jnp.arange(300.0), jnp.ones(2))
     record = ServerRecord("run", ("a", "b"), {}, (1, 1), (), (), "", state)
     (model,) = (np.asarray(leaf) for leaf in jax.tree.leaves(state) if jnp.shape(leaf) == (300,))
-    work = work_message(algorithm, record, 1, 1.0, jax.random.key(0))
-    evaluate = model_message("evaluate", algorithm, record, 1)
+    (work,) = work_messages(algorithm, record, {1: 1.0}, jax.random.key(0)).values()
+    (evaluate,) = model_messages("evaluate", algorithm, record, [1]).values()
     for message, names in ((work, ["payload"]), (evaluate, ["payload", "shared"])):
         arrays = decode(bytes(message)).arrays
         assert [name for name in arrays if arrays[name].shape == (300,)] == names
         assert all(np.array_equal(arrays[name], model) for name in names)
-        assert sum(np.shares_memory(np.asarray(part), model) for part in parts_of(message)) == 1
-    assert len(evaluate) < 1.5 * model.nbytes
+        assert sum(np.shares_memory(np.asarray(part), model) for part in message.parts) == 1
+    assert evaluate.size < 1.5 * model.nbytes
 
 
 WRONG_TREES = {

@@ -65,10 +65,11 @@ def reason_to_refuse(reply: Any, expected: PyTree[Any]) -> str | None:
             return f"{label} has shape {list(value.shape)}, expected {list(like.shape)}"
         if value.dtype != like.dtype:
             return f"{label} has dtype {value.dtype}, expected {like.dtype}"
-    for name, leaf in tree.named_leaves(_decoded(reply)):
+    for name, leaf in tree.named_leaves(tree.map_parts(Wire.decoded, reply, Wire)):
         numbers = np.asarray(leaf).reshape(-1)
-        if not all(np.isfinite(numbers[i:i + _BLOCK]).all() for i in range(0, len(numbers), _BLOCK)):
-            return f"{name or 'the reply'} is not finite"
+        for start in range(0, len(numbers), _BLOCK):
+            if not np.isfinite(numbers[start:start + _BLOCK]).all():
+                return f"{name or 'the reply'} is not finite"
     return None
 
 
@@ -77,7 +78,7 @@ def update_norm(algorithm: Algorithm, message: Message, reply: Reply, phase: int
 
     The reply may be encoded. The message is the one that the party was sent in this phase.
     """
-    decoded = _decoded(reply)
+    decoded = tree.map_parts(Wire.decoded, reply, Wire)
     is_finite = jnp.array(True)
     for leaf in jax.tree.leaves(decoded):
         is_finite &= jnp.all(jnp.isfinite(leaf))
@@ -116,8 +117,3 @@ def admitted(norms: Float[Array, " C"], arrived: Bool[Array, " C"], multiple: fl
         longest <= multiple * shortest, lambda: is_finite,
         lambda: is_finite & (norms <= multiple * median_norm(norms, arrived)))
     return result
-
-
-def _decoded(payload: PyTree[Any]) -> PyTree[Any]:
-    """Replace encoded vectors by what they decode to, or by NaN."""
-    return tree.map_parts(Wire.decoded, payload, Wire)

@@ -149,8 +149,8 @@ def collect_replies(replies: MutableMapping[int, Reply], expected: Reply, cohort
     # In the precision of the simulator, so that both refuse the same replies. One after the other: JAX copies a reply.
     norms = jnp.asarray([np.asarray(norm_of(k, replies[k])) if has_arrived and norm_of else 0.0
                          for k, has_arrived in zip(ids, arrived, strict=True)], jnp.result_type(float))
-    is_admitted = np.asarray(admitted(norms, jnp.asarray(arrived), multiple))
-    median = float(median_norm(norms, jnp.asarray(arrived)))
+    is_admitted, median = _admitted(norms, jnp.asarray(arrived), multiple)
+    is_admitted, median = np.asarray(is_admitted), float(median)
     refused |= {k: f"the norm of its update, {float(norm):.3g}, is over {multiple:g} times the median, {median:.3g}"
                 for k, norm, has_arrived, counts in zip(ids, norms, arrived, is_admitted, strict=True)
                 if has_arrived and not counts}
@@ -163,6 +163,12 @@ def collect_replies(replies: MutableMapping[int, Reply], expected: Reply, cohort
     return CollectedReplies(
         _weighted_replies(payload, cohort, jnp.asarray(counted)), refused,
         {k: float(norm) for k, norm, has_arrived in zip(ids, norms, arrived, strict=True) if has_arrived and norm_of})
+
+
+@partial(jax.jit, static_argnames="multiple")
+def _admitted(norms: Float[Array, " C"], arrived: Bool[Array, " C"],
+              multiple: float | None) -> tuple[Bool[Array, " C"], Float[Array, ""]]:
+    return admitted(norms, arrived, multiple), median_norm(norms, arrived)
 
 
 def summed_replies(total: Reply | None, expected: Reply, cohort: Cohort, summed: Collection[int]) -> CollectedReplies:

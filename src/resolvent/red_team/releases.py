@@ -4,7 +4,7 @@ The other sites are copies of this one, so that the models that the server sends
 other site hides anything in a sum. The replies are those that leave: within the limits, clipped and with noise.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,9 +21,9 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.prepared import Prepared, prepare
 from resolvent.algorithms.method import algorithm_of_round, update_origin
 from resolvent.federation.protocol.protection import protect
-from resolvent.federation.protocol.server_messages import read_ready, read_reply, start_message, work_message
+from resolvent.federation.protocol.server_messages import read_ready, start_messages, work_messages
 from resolvent.federation.protocol.stores import ServerRecord
-from resolvent.federation.protocol.wire import decode
+from resolvent.federation.protocol.wire import EncodedMessage, Message, checked_kind, decode
 from resolvent.federation.site.party import first_state, party_step
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.math import tree
@@ -70,15 +70,18 @@ def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterat
     if not jax.tree.leaves(prepared.description.replies):
         return
     handle = [*run.handlers.values()][number]
+
+    def answer(messages: Mapping[str, EncodedMessage], kind: str) -> Message:
+        return checked_kind(decode(handle(bytes(messages[name]))), kind)
+
     model = jax.jit(problem.model.init)(keys.initial_key(experiment.seed))
     facts = {"algorithm": fingerprint_of(experiment.algorithm(label)), "precision": jnp.result_type(float).name,
              "rounds": experiment.rounds_of(label)}
-    first_key = keys.initial_party_key(keys.initial_key(experiment.seed), jnp.array(0))
-    read_ready(name, decode(handle(bytes(start_message(_RUN, name, model, first_key, facts)))))
+    read_ready(answer(start_messages(_RUN, {name: 0}, model, experiment.seed, facts), "ready"))
 
     def ask(record: ServerRecord, round_key: Array) -> PyTree[Any]:
-        message = work_message(prepared.algorithm, record, 0, jnp.ones(()), keys.root_key(experiment.seed))
-        return read_reply(name, decode(handle(bytes(message))), prepared.description.replies[record.phase])
+        work = work_messages(prepared.algorithm, record, {0: jnp.ones(())}, keys.root_key(experiment.seed))
+        return answer(work, "reply").tree(prepared.description.replies[record.phase])
 
     yield from _rounds(prepared, model, name, int(problem.sizes[0]), experiment.seed, sites,
                        experiment.rounds_of(label), ask)

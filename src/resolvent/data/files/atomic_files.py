@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -37,6 +37,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
     sync_to_disk(path.parent)
+
+
+def write_bytes(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file of parts that follow each other, completely or not at all."""
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:
+            file.writelines(parts)
+
+    write_atomically(path, write)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.policy import REHEARSAL
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import PartyHandler, Transport
-from resolvent.federation.protocol.wire import Outgoing
+from resolvent.federation.protocol.wire import EncodedMessage
 from resolvent.federation.secure.primitives import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
@@ -41,13 +41,9 @@ class InProcess(Transport):
         self.handlers = dict(handlers)
 
     @override
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, EncodedMessage], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes]:
         return {name: self.handlers[name](bytes(message)) for name, message in messages.items()}
-
-    @override
-    def late_replies(self) -> list[tuple[str, bytes]]:
-        return []
 
 
 def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,

@@ -13,16 +13,7 @@ from resolvent.errors import InputError, check_range
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import (
-    MAX_BYTES,
-    EncodedMessage,
-    Message,
-    Outgoing,
-    WireError,
-    decode,
-    identity_of_message,
-    parts_of,
-)
+from resolvent.federation.protocol.wire import MAX_BYTES, EncodedMessage, Message, WireError, checked_kind, decode
 
 
 class FederationStoppedError(RuntimeError):
@@ -96,30 +87,31 @@ class Answers:
     bytes_up: int = 0
 
 
-def exchange(transport: Transport, messages: dict[str, Outgoing], read: Callable[[str, Message], Any],
+def exchange(transport: Transport, messages: dict[str, EncodedMessage], kind: str, read: Callable[[Message], Any],
              rules: RoundRules,
-             recover: Callable[[str], Outgoing | None] = lambda party: None) -> Answers:
+             recover: Callable[[str], EncodedMessage | None] = lambda party: None) -> Answers:
     """Send a message to each party until the quorum has answered, or no retry is left.
 
     Every attempt sends the same bytes, so that a party that has done the work sends its stored reply.
 
     Args:
         messages: party -> message. A message is removed when its party has answered, so that its memory is free.
+        kind: that of the answers.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         recover: a function that is called with the name of a party that has lost its state; it returns the message
             that the party gets instead, or None without one. It is called in every attempt.
     """
     answers = Answers(absent=dict.fromkeys(messages, rules.no_answer))
-    sent = {party: identity_of_message(parts_of(message)[0]) for party, message in messages.items()}
+    sent = {party: message.head.identity for party, message in messages.items()}
     retries, quorum = rules.retries, len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
     while messages and len(answers.values) < quorum and answers.attempts <= retries:
         if answers.attempts:
             time.sleep(rules.pause)
         answers.attempts += 1
-        _attempt(transport, messages, sent, read, rules, quorum, answers)
+        _attempt(transport, messages, sent, kind, read, rules, quorum, answers)
         for party in answers.lost:
             if party not in messages and (message := recover(party)) is not None:
-                sent[party], messages[party] = identity_of_message(parts_of(message)[0]), message
+                sent[party], messages[party] = message.head.identity, message
                 retries += 1  # the party has not had the chance to answer
         answers.lost = [party for party in answers.lost if party not in messages]
     return answers
@@ -134,21 +126,14 @@ def ask_about_plan(transport: Transport, kind: str, run: str, contents: Mapping[
     Args:
         contents: site -> plain values.
     """
-    messages: dict[str, Outgoing] = {site: EncodedMessage(Message(kind, run, facts={"party": site, "content": content}))
-                                     for site, content in contents.items()}
-    return exchange(transport, messages, _read_content,
+    messages = {site: EncodedMessage(Message(kind, run, facts={"party": site, "content": content}))
+                for site, content in contents.items()}
+    return exchange(transport, messages, "answer", lambda message: message.fact("content", dict),
                     replace(rules, quorum=None, retries=rules.retries if rules.quorum is None else 0))
 
 
-def _read_content(site: str, message: Message) -> dict[str, Any]:
-    if message.kind != "answer":
-        raise WireError("the answer is not of the kind 'answer'")
-    content: dict[str, Any] = message.fact("content", dict)
-    return content
-
-
-def _attempt(transport: Transport, messages: dict[str, Outgoing], sent: Mapping[str, str],
-             read: Callable[[str, Message], Any], rules: RoundRules, quorum: int, answers: Answers) -> None:
+def _attempt(transport: Transport, messages: dict[str, EncodedMessage], sent: Mapping[str, str], kind: str,
+             read: Callable[[Message], Any], rules: RoundRules, quorum: int, answers: Answers) -> None:
     """Send the messages once and read the answers.
 
     A transport counts every reply for its quorum. If a refusal or a damaged reply was among them, the other parties get
@@ -157,12 +142,13 @@ def _attempt(transport: Transport, messages: dict[str, Outgoing], sent: Mapping[
     waiting, deadline, lost = [*messages], rules.deadline, len(answers.lost)
     end = math.inf if deadline is None else time.monotonic() + deadline
     while True:
-        answers.bytes_down += sum(len(messages[party]) for party in waiting)
+        answers.bytes_down += sum(messages[party].size for party in waiting)
         needed = min(max(quorum - len(answers.values), 1), len(waiting))
         received = transport.broadcast({party: messages[party] for party in waiting}, deadline=deadline, quorum=needed,
                                        grace=rules.grace)
-        answers.absent |= {party: reason for party, reason in transport.reasons().items() if party in messages}
-        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, messages)
+        late, reasons = transport.late_replies(), transport.reasons()
+        answers.absent |= {party: reason for party, reason in reasons.items() if party in messages}
+        _read_all([*late, *received.items()], sent, kind, read, rules.max_bytes, answers, messages)
         waiting = [party for party in waiting if party in messages and party not in received]
         left = end - time.monotonic()
         is_over = len(received) < needed or not waiting or left <= 0
@@ -171,9 +157,9 @@ def _attempt(transport: Transport, messages: dict[str, Outgoing], sent: Mapping[
         deadline = None if deadline is None else left
 
 
-def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[str, str],
-              read: Callable[[str, Message], Any], limit: int, answers: Answers,
-              pending: dict[str, Outgoing]) -> None:
+def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[str, str], kind: str,
+              read: Callable[[Message], Any], limit: int, answers: Answers,
+              pending: dict[str, EncodedMessage]) -> None:
     for party, data in replies:
         if party not in sent or party in answers.values:
             answers.late += [party]
@@ -189,7 +175,7 @@ def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[s
             if message.kind == "refusal":
                 _read_refusal(party, message, answers, pending)
                 continue
-            answers.values[party] = read(party, message)
+            answers.values[party] = read(checked_kind(message, kind))
         except WireError as error:
             answers.absent[party] = str(error)
             continue
@@ -197,7 +183,7 @@ def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[s
         pending.pop(party, None)
 
 
-def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, Outgoing]) -> None:
+def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, EncodedMessage]) -> None:
     code, answers.absent[party] = read_refusal(message.facts)
     answers.codes[party] = code
     if code == RefusalCode.LOST_STATE:

@@ -8,12 +8,14 @@ site's own log.
 
 import logging
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from resolvent.errors import InputError
+from resolvent.federation.protocol.wire import Message, WireError, decode, identity_of_message
 
 _log = logging.getLogger(__name__)
 _MAX_NAME = 200  # characters of the name of a column
@@ -122,6 +124,30 @@ def reasons_of_sites(reasons: Mapping[str, str]) -> str:
     for site, reason in reasons.items():
         sites.setdefault(reason, []).append(site)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in sites.items())
+
+
+def answer_message(data: bytes | memoryview, site: str, max_bytes: float, answer: Callable[[Message], bytes]) -> bytes:
+    """Answer a message: what ``answer`` returns, or a refusal with a code, see ``outgoing``.
+
+    Args:
+        site: name of the site; a message for another one is refused.
+        max_bytes: largest number of bytes of the message.
+    """
+    message = Message("", "", identity=identity_of_message(data) if isinstance(data, bytes | memoryview) else "")
+    try:
+        message = decode(data, int(max_bytes))
+        if message.fact("party", str) != site:
+            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {site}")
+        return answer(message)
+    except WireError as error:
+        return answer_refusal(Refusal(RefusalCode.DAMAGED, str(error)), site, message)
+    except Exception as error:  # of the model, the solver or the table, too; its text can contain values of the rows
+        return answer_refusal(error, site, message)
+
+
+def answer_refusal(error: Exception, site: str, message: Message) -> bytes:
+    """The answer that says by a code why a site does not act on a message."""
+    return replace(message, run=message.run[:100]).answer("refusal", site, outgoing(error, site))
 
 
 def outgoing(error: Exception, site: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The messages that the server writes, and how it reads the answers: nothing in an answer is trusted."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ from resolvent.algorithms.algorithm import Message as Payload
 from resolvent.algorithms.method import algorithm_of_round
 from resolvent.federation.protocol.events import SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
-from resolvent.federation.protocol.wire import EncodedMessage, Message, WireError, arrays_of, restore_tree, share_equal
+from resolvent.federation.protocol.wire import EncodedMessage, Message, WireError, arrays_of, share_equal
 from resolvent.math.tree import Vector
 
-__all__ = ["Ready", "Scores", "check_kind", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
-           "read_stored", "start_message", "work_message"]
+__all__ = ["Ready", "Scores", "model_messages", "norm_of_reply", "read_ready", "read_scores", "start_messages",
+           "work_messages"]
 
 _MAX_SPLITS = 100
 _MAX_SCORES = 1000
@@ -58,55 +58,70 @@ class Scores(NamedTuple):
     shared: SiteScores | None
 
 
-def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any],
-                  restart: tuple[int, int] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
-    """The first message to a party: the first model, and the key of its first state.
+def start_messages(run: str, ids: Mapping[str, int], model: Vector, seed: int, experiment: Mapping[str, Any],
+                   restart: tuple[int, int] | None = None) -> dict[str, EncodedMessage]:
+    """The first message to each of some parties: the first model, and the key of its first state.
 
     Args:
+        ids: name of a party -> its id.
         experiment: facts in which the experiments of the server and of the party must agree.
         restart: the round and phase in which a party that has lost its state begins again; None: the run begins.
-        like: an earlier message, with which it shares equal arrays.
     """
-    arrays = arrays_of({"model": model, "key": jax.random.key_data(key)})
-    facts = {**experiment, "party": party} | ({} if restart is None else {"restart": restart})
-    return EncodedMessage(Message("start", run, facts=facts, arrays=arrays), like)
+    initial, known, messages = keys.initial_key(seed), arrays_of({"model": model}), dict[str, EncodedMessage]()
+    for name, k in ids.items():
+        key = jax.random.key_data(keys.initial_party_key(initial, jnp.array(k)))
+        facts = {**experiment, "party": name} | ({} if restart is None else {"restart": restart})
+        messages[name] = EncodedMessage(Message("start", run, facts=facts, arrays=known | arrays_of({"key": key})))
+    return messages
 
 
-def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, root: Array,
-                 asked: Sequence[str] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
-    """The message of a phase to party k, or the one that it has not answered.
+def work_messages(algorithm: Algorithm, record: ServerRecord, efforts: Mapping[int, Any], root: Array,
+                  asked: Sequence[str] | None = None) -> dict[str, EncodedMessage]:
+    """The message of a phase to each of some parties, or the one that it has not answered.
 
-    With secure sums it names the asked sites. ``root`` is the key of the run, ``like`` an earlier message.
+    Args:
+        efforts: id of a party -> its effort.
+        root: the key of the run.
+        asked: with secure sums, the sites that are asked.
     """
-    t = record.unanswered.get(k, record.round)
-    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), root, t, phase=record.phase)
-    arrays = share_equal(arrays_of({"payload": payload, "key": key, "effort": effort}), arrays_of(record.state))
-    del payload
-    facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
-    return EncodedMessage(Message("work", record.run, t, record.phase, facts, arrays), like)
+    facts, known, messages = _facts(record, efforts, asked), arrays_of(record.state), dict[str, EncodedMessage]()
+    for k, effort in efforts.items():
+        t = record.unanswered.get(k, record.round)
+        payload, key = _phase_payload(algorithm, record.state, jnp.array(k), root, t, phase=record.phase)
+        arrays = share_equal(arrays_of({"payload": payload, "key": key, "effort": effort}), known)
+        del payload
+        known = arrays | known
+        messages[record.parties[k]] = EncodedMessage(Message("work", record.run, t, record.phase, facts[k], arrays))
+    return messages
 
 
-def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int,
-                  asked: Sequence[str] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
-    """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``.
+def model_messages(kind: str, algorithm: Algorithm, record: ServerRecord, parties: Iterable[int],
+                   asked: Sequence[str] | None = None) -> dict[str, EncodedMessage]:
+    """The messages from which parties compute their personal models, of the kind ``evaluate`` or ``finish``.
 
-    With secure sums it names the sites that are asked for their scores. ``like`` is an earlier message.
+    Args:
+        parties: ids of the parties.
+        asked: with secure sums, the sites that are asked for their scores.
     """
-    of_state, arrays = arrays_of(record.state), dict[str, Any]()
-    for name, compute in (("payload", _model_payload), ("shared", _shared_model)):  # one copy of a model at a time
-        arrays |= share_equal(arrays_of({name: compute(algorithm, record.state, jnp.array(k))}), of_state | arrays)
-    facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
-    return EncodedMessage(Message(kind, record.run, record.round, 0, facts, arrays), like)
+    facts, known, messages = _facts(record, parties, asked), arrays_of(record.state), dict[str, EncodedMessage]()
+    for k, of_party in facts.items():
+        arrays = dict[str, Any]()
+        for name, compute in (("payload", _model_payload), ("shared", _shared_model)):  # one copy of a model at a time
+            arrays |= share_equal(arrays_of({name: compute(algorithm, record.state, jnp.array(k))}), known | arrays)
+        known = arrays | known
+        messages[record.parties[k]] = EncodedMessage(Message(kind, record.run, record.round, 0, of_party, arrays))
+    return messages
 
 
-def _facts(record: ServerRecord, k: int) -> dict[str, Any]:
-    """The receiver of a message, and the positions of its last replies that counted and that were refused."""
-    return {"party": record.parties[k], "counted": record.counted.get(k), "refused": record.refused.get(k)}
+def _facts(record: ServerRecord, parties: Iterable[int], asked: Sequence[str] | None) -> dict[int, dict[str, Any]]:
+    """Id of a party -> its name, and the positions of its last replies that counted and that were refused."""
+    common = {} if asked is None else {"asked": sorted(asked)}
+    return {k: {"party": record.parties[k], "counted": record.counted.get(k), "refused": record.refused.get(k),
+                **common} for k in parties}
 
 
-def read_ready(party: str, message: Message) -> Ready:
-    """Read the answer to ``start_message``."""
-    check_kind(message, "ready")
+def read_ready(message: Message) -> Ready:
+    """Read the answer to a message of ``start_messages``."""
     splits, sizes = message.fact("splits", list), message.fact("split_sizes", list)
     samples = message.fact("samples", int)
     if not (0 < len(splits) <= _MAX_SPLITS and len(sizes) == len(splits) and all(map(_is_name, splits))
@@ -120,32 +135,13 @@ def read_ready(party: str, message: Message) -> Ready:
                  card if isinstance(card, dict) else None)
 
 
-def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
-    """Read the answer to ``work_message``."""
-    check_kind(message, "reply")
-    return restore_tree(message.arrays, like)
-
-
-def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
-    """Read the answer to a ``model_message`` of the kind ``evaluate``."""
-    check_kind(message, "scores")
+def read_scores(message: Message, splits: Sequence[str]) -> Scores:
+    """Read the answer to a message of the kind ``evaluate``."""
     if message.fact("withheld", bool):
         return Scores(None, None)
     has_shared = message.facts.get("shared") is not None
     return Scores(_valid_scores(message.fact("personal", dict), splits),
                   _valid_scores(message.fact("shared", dict), splits) if has_shared else None)
-
-
-def read_stored(party: str, message: Message) -> bool:
-    """Read the answer to a ``model_message`` of the kind ``finish``."""
-    check_kind(message, "stored")
-    return True
-
-
-def check_kind(message: Message, kind: str) -> None:
-    """Check that an answer is of the expected kind."""
-    if message.kind != kind:
-        raise WireError(f"the answer is not of the kind '{kind}'")
 
 
 def _valid_scores(scores: Mapping[str, Any], splits: Sequence[str]) -> SiteScores:

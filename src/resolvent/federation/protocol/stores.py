@@ -11,6 +11,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,14 +22,16 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import PartyState, ServerState
 from resolvent.algorithms.round import commit_party
-from resolvent.data.files.atomic_files import sync_to_disk, write_atomically, write_secret, write_text
+from resolvent.data.files.atomic_files import sync_to_disk, write_bytes, write_secret, write_text
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message, WireError, arrays_of, decode, encode_parts, restore_tree
 from resolvent.math.tree import Vector
 
-__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore", "append_to_log", "stored_secret"]
+__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore", "StoredAnswers", "append_to_log",
+           "stored_secret"]
 
 _LARGEST_FILE = 2**50  # bytes; a local record may be larger than a message
 
@@ -182,28 +185,26 @@ class _Store:
                  trace: TracebackType | None) -> None:
         self.close()
 
-    def write_file(self, name: str, message: Message) -> None:
-        """Write a message into a file of the folder, completely or not at all.
+    def write_file(self, name: str, message: Message, **trees: PyTree[Any]) -> None:
+        """Write a message, with the arrays of some trees, into a file of the folder, completely or not at all.
 
         Raises:
             OSError: it cannot be written, such as on a full disk; the previous file is unchanged.
         """
-        write_atomically(self.folder / name, lambda path: _write_message(path, message))
+        arrays = {**message.arrays}
+        for title, tree in trees.items():
+            arrays |= arrays_of(tree, f"{title}.")
+        write_bytes(self.folder / name, encode_parts(replace(message, arrays=arrays)))
 
     def read_file(self, name: str) -> Message | None:
         """The message of ``write_file``; None if there is none. A damaged file raises a ``DamagedFileError``."""
-        path = self.folder / name
-        try:
-            return decode(_content_of(path), _LARGEST_FILE)
-        except FileNotFoundError:
-            return None
-        except WireError as error:
-            raise DamagedFileError(f"{path} cannot be used: {error}") from error
+        return _read_message(self.folder / name)
 
     def _read_record(self) -> Message | None:
         return self.read_file(self._record_name)
 
-    def _restore(self, message: Message, prefix: str, like: PyTree[Any]) -> PyTree[Any]:
+    def _restore(self, message: Message, title: str, like: PyTree[Any]) -> PyTree[Any]:
+        prefix = f"{title}."
         arrays = {name.removeprefix(prefix): array for name, array in message.arrays.items() if name.startswith(prefix)}
         try:
             return jax.tree.map(jax.numpy.asarray, restore_tree(arrays, like))
@@ -230,9 +231,9 @@ class PartyStore(_Store):
             return None
         has_pending = message.fact("has_pending", bool)
         return PartyRecord(
-            message.run, message.fact("start", str), self._restore(message, "committed.", like),
+            message.run, message.fact("start", str), self._restore(message, "committed", like),
             message.round - 1, message.phase, message.fact("message", str),
-            self._restore(message, "pending.", like) if has_pending else None, message.fact("number", int))
+            self._restore(message, "pending", like) if has_pending else None, message.fact("number", int))
 
     def read_reply(self) -> bytes:
         """The reply that was written with the record; it stays on the disk, because it can be as large as a model."""
@@ -241,24 +242,23 @@ class PartyStore(_Store):
             raise DamagedFileError(f"{self.folder / self._record_name} is missing: it was there before")
         return message.arrays["reply"].tobytes()
 
-    def write(self, record: PartyRecord, reply: bytes) -> None:
-        """Write the record, and the reply to the last message.
+    def write(self, record: PartyRecord, reply: bytes) -> PartyRecord:
+        """Write the record, and the reply to the last message; returns the record.
 
         Raises:
             OSError: it cannot be written; the record before is still there.
         """
-        arrays = {**_prefixed("committed.", record.committed), **_prefixed("pending.", record.pending),
-                  "reply": np.frombuffer(reply, np.uint8)}
         facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None,
                  "number": record.number}
-        self.write_file(self._record_name,
-                        Message("record", record.run, record.round + 1, record.phase, facts, arrays))
+        self.write_file(self._record_name, Message("record", record.run, record.round + 1, record.phase, facts,
+                                                   {"reply": np.frombuffer(reply, np.uint8)}),
+                        committed=record.committed, pending=record.pending)
+        return record
 
     def write_models(self, personal: Vector, shared: Vector | None, rounds: int) -> None:
         """Write the models that the party uses after the last round."""
-        arrays = {**_prefixed("personal.", personal), **_prefixed("shared.", shared)}
         facts = {"rounds": rounds, "has_shared": shared is not None}
-        self.write_file(self._MODELS, Message("models", "", facts=facts, arrays=arrays))
+        self.write_file(self._MODELS, Message("models", "", facts=facts), personal=personal, shared=shared)
 
     def read_models(self, like: Vector) -> tuple[Vector, Vector | None] | None:
         """The personal and the shared model; None before the end of the run.
@@ -271,8 +271,8 @@ class PartyStore(_Store):
         """
         if (message := self.read_file(self._MODELS)) is None:
             return None
-        shared = self._restore(message, "shared.", like) if message.fact("has_shared", bool) else None
-        return self._restore(message, "personal.", like), shared
+        shared = self._restore(message, "shared", like) if message.fact("has_shared", bool) else None
+        return self._restore(message, "personal", like), shared
 
 
 class ServerStore(_Store):
@@ -324,7 +324,7 @@ class ServerStore(_Store):
         facts: dict[str, Any] = {name: _as_tuples(value) for name, value in message.facts.items()}
         for name in ("counted", "refused", "unanswered"):  # JSON has no numbers as keys
             facts[name] = {int(k): position for k, position in facts.get(name, {}).items()}
-        state = self._restore(message, "state.", like(len(facts["parties"])))
+        state = self._restore(message, "state", like(len(facts["parties"])))
         record = ServerRecord(run=message.run, state=state, round=message.round, phase=message.phase, **facts)
         self._truncate_log(record.log_bytes)
         return record
@@ -356,12 +356,41 @@ class ServerStore(_Store):
         facts = record._asdict()
         for name in ("run", "round", "phase", "state"):
             del facts[name]
-        arrays = _prefixed("state.", record.state)
-        self.write_file(self._record_name, Message("record", record.run, record.round, record.phase, facts, arrays))
+        self.write_file(self._record_name, Message("record", record.run, record.round, record.phase, facts),
+                        state=record.state)
 
 
-def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:
-    return {prefix + name: array for name, array in arrays_of(tree).items()}
+class StoredAnswers:
+    """The last answer of each kind to messages about a state, in a folder of a site: one for each number of rounds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, kind: str, message: Message) -> bytes | None:
+        """The stored answer to a message; None if it is to be answered."""
+        stored = _read_message(self._path(kind))
+        if stored is None:
+            return None
+        if stored.facts.get("message") == message.identity:
+            return stored.arrays["answer"].tobytes()
+        if stored.round >= message.round:
+            raise Refusal(RefusalCode.PLAN, f"'{kind}' after {stored.round} rounds has been sent, and the message has "
+                          "another content")
+        return None
+
+    def write(self, kind: str, message: Message, answer: bytes) -> bytes:
+        """Store the answer to a message before it leaves, and return it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_bytes(self._path(kind), encode_parts(Message(
+            kind, "", message.round, facts={"message": message.identity},
+            arrays={"answer": np.frombuffer(answer, np.uint8)})))
+        return answer
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{kind}.record"
 
 
 def _as_tuples(value: Any) -> Any:
@@ -378,7 +407,10 @@ def _content_of(path: Path) -> bytes | memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _write_message(path: Path, message: Message) -> None:
-    with path.open("wb") as file:
-        for part in encode_parts(message):
-            file.write(part)
+def _read_message(path: Path) -> Message | None:
+    try:
+        return decode(_content_of(path), _LARGEST_FILE)
+    except FileNotFoundError:
+        return None
+    except WireError as error:
+        raise DamagedFileError(f"{path} cannot be used: {error}") from error

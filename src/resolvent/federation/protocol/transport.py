@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from resolvent.errors import InputError
-from resolvent.federation.protocol.wire import Outgoing, digest_of_reply
+from resolvent.federation.protocol.wire import EncodedMessage, digest_of_reply
 
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
@@ -39,7 +39,7 @@ class Transport(ABC):
     parties: tuple[str, ...]
 
     @abstractmethod
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, EncodedMessage], *, deadline: float | None, quorum: int,
                   grace: float) -> Mapping[str, bytes | memoryview]:
         """Send a message to each named party, and wait for replies.
 
@@ -48,7 +48,7 @@ class Transport(ABC):
 
         Args:
             messages: the message of each party, by name. ``bytes(message)`` are its bytes; it is a copy that an adapter
-                makes for one party after the other, or avoids with ``parts_of``.
+                makes for one party after the other, or avoids with ``message.parts``.
             deadline: longest wait in seconds; None: no limit.
             quorum: number of replies after which only ``grace`` seconds are left, at least 1.
             grace: seconds to wait after the quorum; ``math.inf`` waits for all parties.
@@ -71,9 +71,9 @@ class Transport(ABC):
         """Why parties of the last broadcast have no reply, as far as the adapter knows more than that none arrived."""
         return {}
 
-    @abstractmethod
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""
+        return ()
 
 
 def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
@@ -103,7 +103,7 @@ class EngineTransport(Transport):
         self._number = 0
 
     @abstractmethod
-    def _send(self, name: str, message: Outgoing, number: int) -> Any:
+    def _send(self, name: str, message: EncodedMessage, number: int) -> Any:
         """Send a message; its reply goes to ``_receive`` with the number of the broadcast. Returns what is sent."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class EngineTransport(Transport):
             self._arrival.notify_all()
 
     @override
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, EncodedMessage], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes | memoryview]:
         end = math.inf if deadline is None else time.monotonic() + deadline
         with self._arrival:

@@ -20,9 +20,10 @@ against those that they expect.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,7 @@ class Message:
         phase: number of the phase.
         facts: values that JSON can hold.
         arrays: name -> array.
+        identity: of a message that was read, its checksum: equal bytes are the same message, however often they arrive.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Message:
     phase: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    identity: str = ""
 
     def fact(self, name: str, kind: type) -> Any:
         """A fact of an expected type.
@@ -84,6 +87,16 @@ class Message:
         if type(value) is not kind:  # not isinstance: True is not a number here
             raise WireError(f"the message '{self.kind}' has {quote(value)} for {name}")
         return value
+
+    def tree(self, like: PyTree[Any]) -> PyTree[Any]:
+        """The tree whose arrays the message has, see ``restore_tree``."""
+        return restore_tree(self.arrays, like)
+
+    def answer(self, kind: str, site: str, facts: Mapping[str, Any] = MappingProxyType({}),
+               arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> bytes:
+        """The bytes of the answer of a site to this message, which the answer names by its identity."""
+        return encode(Message(kind, self.run, self.round, self.phase,
+                              {"answers": self.identity, "party": site, **facts}, arrays))
 
 
 def encode(message: Message) -> bytes:
@@ -149,13 +162,6 @@ def share_equal(arrays: Mapping[str, NDArray[Any]], others: Mapping[str, NDArray
     known = {**{f" {name}": array for name, array in others.items()}, **arrays}  # a space comes before all names
     repeated = _repeated(known)
     return {name: known[repeated.get(name, name)] for name in arrays}
-
-
-def shared_if_equal(first: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[Any]:
-    """``first`` if it has the dtype, the shape and the bits of ``array``, otherwise ``array``."""
-    if first is None or first.dtype != array.dtype or first.shape != array.shape:
-        return array
-    return first if _is_equal(_bytes_of(first), _bytes_of(array)) else array
 
 
 def _is_equal(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
@@ -225,7 +231,15 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
         arrays |= {name: arrays[first] for name, first in header["same"].items()}
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
-    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
+    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays,
+                   identity_of_message(data))
+
+
+def checked_kind(message: Message, kind: str) -> Message:
+    """An answer, if it is of the expected kind."""
+    if message.kind != kind:
+        raise WireError(f"the answer is not of the kind '{kind}'")
+    return message
 
 
 def head_of_message(data: bytes | memoryview) -> Message:
@@ -233,7 +247,8 @@ def head_of_message(data: bytes | memoryview) -> Message:
     if data[:len(_MAGIC)] != _MAGIC:
         raise WireError("the bytes are not a message of this version of resolvent")
     _, header, _ = _read_header(memoryview(data)[_CONTENT:])
-    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"])
+    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"],
+                   identity=identity_of_message(data))
 
 
 def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], int]:
@@ -282,8 +297,8 @@ def _zero_arrays(descriptions: Mapping[str, Any], limit: int) -> dict[str, NDArr
     return arrays
 
 
-def arrays_of(tree: PyTree[Any]) -> dict[str, NDArray[Any]]:
-    """The arrays of a tree by name, as they travel; encoded vectors are packed.
+def arrays_of(tree: PyTree[Any], prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a tree by name, as they travel; encoded vectors are packed. All names begin with ``prefix``.
 
     Raises:
         InputError: two arrays have the same name.
@@ -291,10 +306,10 @@ def arrays_of(tree: PyTree[Any]) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for name, part in _named_parts(tree):
         for suffix, value in _pieces(part).items():
-            if name + suffix in arrays:
+            if prefix + name + suffix in arrays:
                 raise InputError(f"two arrays of a message have the name {name + suffix!r}: rename a key that has a "
                                  "dot in it")
-            arrays[name + suffix] = value
+            arrays[prefix + name + suffix] = value
     return arrays
 
 
@@ -404,47 +419,18 @@ def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
 
 
 class EncodedMessage:
-    """A message as parts that follow each other; ``bytes(encoded)`` joins them.
+    """A message as parts that follow each other; ``bytes(encoded)`` joins them. Arrays are views, not copies.
 
-    Arrays are views, not copies, so that the messages of a round to many parties take the memory of one model.
-
-    Args:
-        like: an earlier message. An array with the bits of the one of this name there is replaced by that one.
+    Attributes:
+        head: the message without its arrays, and with its identity.
+        parts: the checksum, the header, and each array.
+        size: number of bytes.
     """
 
-    def __init__(self, message: Message, like: "EncodedMessage | None" = None) -> None:
-        self._arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
-        if like is not None:
-            self._arrays = {name: shared_if_equal(like._arrays.get(name), array)
-                            for name, array in self._arrays.items()}
-        self.parts = encode_parts(replace(message, arrays=self._arrays))
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
+    def __init__(self, message: Message) -> None:
+        self.parts = encode_parts(message)
+        self.head = replace(message, arrays={}, identity=identity_of_message(self.parts[0]))
+        self.size = sum(map(len, self.parts))
 
     def __bytes__(self) -> bytes:
         return b"".join(self.parts)
-
-
-Outgoing: TypeAlias = bytes | EncodedMessage
-"""A message that is sent: ``bytes(message)`` are its bytes, and ``len(message)`` their number."""
-
-
-def encode_all(names: Iterable[str],
-               write: Callable[[str, EncodedMessage | None], EncodedMessage]) -> dict[str, Outgoing]:
-    """Name of a party -> its message; arrays with the bits of the first message's are one array.
-
-    Args:
-        write: (name, the first message) -> the message.
-    """
-    messages: dict[str, Outgoing] = {}
-    first = None
-    for name in names:
-        messages[name] = message = write(name, first)
-        first = message if first is None else first
-    return messages
-
-
-def parts_of(message: Outgoing) -> list[bytes | memoryview]:
-    """The parts of a message, without a copy; of bytes, they are the only part."""
-    return message.parts if isinstance(message, EncodedMessage) else [message]

@@ -51,18 +51,16 @@ from resolvent.federation.protocol.score_sums import count_of_scores, mean_score
 from resolvent.federation.protocol.server_messages import (
     Ready,
     Scores,
-    model_message,
+    model_messages,
     norm_of_reply,
     read_ready,
-    read_reply,
     read_scores,
-    read_stored,
-    start_message,
-    work_message,
+    start_messages,
+    work_messages,
 )
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import EncodedMessage, Message, Outgoing, encode_all
+from resolvent.federation.protocol.wire import EncodedMessage, Message
 from resolvent.federation.secure.answers import count_of
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.membership import (
@@ -156,6 +154,8 @@ class Coordinator:
         self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure)
         self._protects = protects_parties(algorithm) and policy.has_secret_noise
         self._algorithm, self._description = prepare(algorithm, source)
+        self._has_party_states, self._root = self._description.has_party_states, keys.root_key(seed)
+        self._working = jax.jit(working_parties)
         self._sums_replies = self._secure is not None and bool(jax.tree.leaves(self._description.replies))
         if self._sums_replies:
             samples = check_summed(algorithm, samples)
@@ -243,8 +243,8 @@ class Coordinator:
 
     def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:
         """Let parties start; returns their answers in the order of ``ids``, or stops."""
-        messages = encode_all(ids, lambda name, like: self._start_message(run, name, ids[name], like=like))
-        answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
+        messages = start_messages(run, ids, self._first_model(), self._seed, self._experiment)
+        answers = exchange(self._transport, messages, "ready", read_ready, replace(self._rules, quorum=None))
         self._require(answers, len(ids), "the start, in which every party must answer")
         for name, party in answers.values.items():
             started = {**dict(zip(party.splits, party.split_sizes, strict=True)), "train": party.samples}
@@ -278,18 +278,13 @@ class Coordinator:
         """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
         return self._init(keys.initial_key(self._seed))
 
-    def _start_message(self, run: str, name: str, k: int, restart: tuple[int, int] | None = None,
-                       like: EncodedMessage | None = None) -> EncodedMessage:
-        key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
-        return start_message(run, name, self._first_model(), key, self._experiment, restart, like)
-
     # A phase
 
     def _run_phase(self, record: ServerRecord) -> ServerRecord:
         """Ask the parties of a phase, step, and store."""
-        t, phase = record.round, record.phase
+        t, phase, root = record.round, record.phase, self._own_root(record)
         members = members_of_round(record.members, t)
-        own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
+        own_key, cohort = draw_cohort(self._participation, members, record.sizes, root, t)
         stale = self._late.stale(record)
         (asked, left), answers = self._asked(record, cohort, stale), Answers()
         has_left = dict.fromkeys(left, "it has left the federation")
@@ -322,41 +317,40 @@ class Coordinator:
 
     def _own_root(self, record: ServerRecord) -> Array:
         """The key of cohorts and of the server's random numbers: its secret if the run protects parties."""
-        return system_key(self._store.read_secret()) if record.protects else keys.root_key(self._seed)
+        return system_key(self._store.read_secret()) if record.protects else self._root
 
     def _asked(self, record: ServerRecord, cohort: Cohort, stale: Sequence[int]) -> tuple[list[int], list[int]]:
         """The ids of the parties that work in the phase, and of those that have left since the round was drawn."""
         index = np.asarray(cohort.index)
-        working = (index[np.asarray(working_parties(self._algorithm, cohort))].tolist() if record.working is None
+        working = (index[np.asarray(self._working(self._algorithm, cohort))].tolist() if record.working is None
                    else [k for k in index.tolist() if k in record.working])
         left = [k for k in working if record.parties[k] not in self._transport.parties]
         return [k for k in working if k not in (*left, *stale)], left
 
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort) -> tuple[Answers, ServerRecord]:
         """Send the messages of a phase and collect enough replies."""
-        effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
-        has_party_states, root = self._description.has_party_states, keys.root_key(self._seed)
+        drawn = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
+        efforts = {k: drawn[k] for k in asked if k not in record.excluded}
+        names = [record.parties[k] for k in efforts]
         may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
-            self._lost_state == "restart" or not has_party_states)
-        names = [record.parties[k] for k in asked if k not in record.excluded]
+            self._lost_state == "restart" or not self._has_party_states)
         recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
-                            has_party_states=has_party_states)
+                            has_party_states=self._has_party_states)
 
-        def message(k: int, like: EncodedMessage | None = None) -> EncodedMessage:
-            return work_message(self._algorithm, recovery.record, k, effort[k], root,
-                                names if self._sums_replies else None, like)
+        def messages_to(of_parties: Mapping[int, Any]) -> dict[str, EncodedMessage]:
+            return work_messages(self._algorithm, recovery.record, of_parties, self._root,
+                                 names if self._sums_replies else None)
 
         def recover(name: str) -> EncodedMessage | None:
             k = record.parties.index(name)
-            return message(k) if recovery.restart(k) else None
+            return messages_to({k: efforts[k]})[name] if recovery.restart(k) else None
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         like, rules = self._description.replies[record.phase], self._rules
-        read: Callable[[str, Message], Any] = partial(read_reply, like=like)
+        read: Callable[[Message], Any] = partial(Message.tree, like=like)
         if self._secure is not None and self._sums_replies:
             needed, rules = self._secure.ask(names, needed)
             read = partial(read_masked, count=count_of(like), words=like.weight.shape[-1])
-        messages = encode_all(names, lambda name, like: message(record.parties.index(name), like))
-        answers = exchange(self._transport, messages, read, rules, recover)
+        answers = exchange(self._transport, messages_to(efforts), "reply", read, rules, recover)
         answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
         answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
                            if name in recovery.reasons}
@@ -366,9 +360,10 @@ class Coordinator:
     def _restart(self, record: ServerRecord, k: int) -> Ready | None:
         """Ask a party that has lost its state to start again. Its absence must not stop a run with a quorum."""
         name = record.parties[k]
-        message = self._start_message(record.run, name, k, (record.round, record.phase))
+        messages = start_messages(record.run, {name: k}, self._first_model(), self._seed, self._experiment,
+                                  (record.round, record.phase))
         rules = replace(self._rules, quorum=None, retries=self._rules.retries if self._rules.quorum is None else 0)
-        ready: Ready | None = exchange(self._transport, {name: message}, read_ready, rules).values.get(name)
+        ready: Ready | None = exchange(self._transport, messages, "ready", read_ready, rules).values.get(name)
         return ready
 
     def _require(self, answers: Answers, needed: int, title: str) -> None:
@@ -396,16 +391,17 @@ class Coordinator:
                for report in self._reports):
             return record
         record = record._replace(unanswered={})  # if the run is extended, the messages are new
-        answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
+        answers = exchange(self._transport, self._model_messages("finish", record), "stored", lambda message: True,
                            replace(self._rules, quorum=None))
         report = events.FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
         return self._stored(record, report, answers)
 
-    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, Outgoing]:
-        ids = {name: k for k, name in enumerate(record.parties)
-               if name in self._transport.parties and k not in record.excluded}
-        asked = [*ids] if self._secure is not None and kind == "evaluate" else None
-        return encode_all(ids, lambda name, like: model_message(kind, self._algorithm, record, ids[name], asked, like))
+    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, EncodedMessage]:
+        ids = [k for k, name in enumerate(record.parties)
+               if name in self._transport.parties and k not in record.excluded]
+        is_summed = self._secure is not None and kind == "evaluate"
+        return model_messages(kind, self._algorithm, record, ids,
+                              [record.parties[k] for k in ids] if is_summed else None)
 
     def _stored(self, record: ServerRecord, report: events.Event, answers: Answers) -> ServerRecord:
         """Write the report and the record to disk, and return the new record."""
@@ -506,7 +502,7 @@ def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
     return {party: value for party, value in of_parties.items() if party != k}
 
 
-def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
+def evaluate(record: ServerRecord, messages: dict[str, EncodedMessage], transport: Transport, rules: RoundRules,
              secure: SecurePhases | None, metrics: Sequence[str], *,
              has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
     """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
@@ -520,7 +516,7 @@ def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Tra
     rules = rules if rules.quorum is None else replace(rules, retries=0)
     if secure is not None:
         return _mean_scores(record, messages, transport, rules, secure, metrics, has_shared=has_shared)
-    answers = exchange(transport, messages, partial(read_scores, splits=record.splits), rules)
+    answers = exchange(transport, messages, "scores", partial(read_scores, splits=record.splits), rules)
     scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
     return events.EvaluationReport(
         record.round, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
@@ -528,7 +524,7 @@ def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Tra
         tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent)), answers
 
 
-def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
+def _mean_scores(record: ServerRecord, messages: dict[str, EncodedMessage], transport: Transport, rules: RoundRules,
                  secure: SecurePhases, metrics: Sequence[str], *,
                  has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
     names = names_of_scores(record.score, metrics)
@@ -536,7 +532,7 @@ def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport:
     position, answers = (record.round, 0), Answers()
     if secure.stored(position) is None:
         secure.ask([*messages], 1)
-        answers = exchange(transport, messages, partial(read_masked, count=count, words=2, kind="scores"), rules)
+        answers = exchange(transport, messages, "scores", partial(read_masked, count=count, words=2), rules)
     total = secure.total(record.run, position, digest(record.state), answers, may_stop=False)[1]
     means = () if total is None else tuple(mean_scores_of(total, names, record.splits))
     return events.EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
@@ -555,7 +551,9 @@ class LateReplies:
     """
 
     def __init__(self, algorithm: Algorithm, participation: Participation, rules: RoundRules) -> None:
-        self._algorithm = algorithm
+        self._algorithm, self._multiple = algorithm, algorithm.norm_multiple
+        # The length of a party's update has no noise: reports, metrics and the model card must not have it.
+        self._hides_norms = protects_parties(algorithm)
         self._server = algorithm if isinstance(algorithm, Asynchronous) else None
         self._count = rules.quorum is not None and contains(algorithm, Asynchronous)
         if not self._count:
@@ -598,10 +596,7 @@ class LateReplies:
             return norm_of_reply(self._algorithm, record.state, record.unanswered.get(k, record.round), k, reply,
                                  phase=record.phase)
 
-        # The length of a party's update has no noise: reports, metrics and the model card must not have it.
-        hides_norms = protects_parties(self._algorithm)
-        collected = collect_replies(replies, expected, cohort, None if hides_norms else norm_of,
-                                    self._algorithm.norm_multiple)
+        collected = collect_replies(replies, expected, cohort, None if self._hides_norms else norm_of, self._multiple)
         return collected._replace(norms={k: norm for k, norm in collected.norms.items() if k not in stale})
 
     def facts(self, record: ServerRecord, alive: Sequence[int], refused: Collection[int],

@@ -24,10 +24,9 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.refusals import reasons_of_sites
-from resolvent.federation.protocol.server_messages import check_kind
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import EncodedMessage, Message, Outgoing, WireError
+from resolvent.federation.protocol.wire import EncodedMessage, Message, WireError
 from resolvent.federation.secure.answers import MASKED, SUM_KINDS, reply_of_integers
 from resolvent.federation.secure.rules import Position, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
@@ -68,9 +67,10 @@ class SecurePhases:
 
     def begin(self, run: str, cards: Mapping[str, Any], answers: Answers) -> None:
         """Let every site accept the cards of all sites; they are stored. ``answers`` gets the bytes."""
-        messages: dict[str, Outgoing] = {
+        messages = {
             name: EncodedMessage(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
-        accepted = exchange(self._transport, messages, partial(_read, "roster"), replace(self._rounds, quorum=None))
+        accepted = exchange(self._transport, messages, SUM_KINDS["roster"], _facts_of,
+                            replace(self._rounds, quorum=None))
         answers.bytes_down += accepted.bytes_down
         answers.bytes_up += accepted.bytes_up
         if accepted.absent:
@@ -91,10 +91,10 @@ class SecurePhases:
         self._rounds = rules = replace(self._rounds, quorum=None)
         self._asked, answers = sorted(names), Answers()
         if self.stored(position) is None:
-            messages: dict[str, Outgoing] = {
+            messages = {
                 name: EncodedMessage(Message("sum", run, *position, {"party": name, "asked": self._asked}))
                 for name in names}
-            answers = exchange(self._transport, messages, partial(read_masked, count=count, words=2), rules)
+            answers = exchange(self._transport, messages, "reply", partial(read_masked, count=count, words=2), rules)
             if answers.absent:
                 raise FederationStoppedError(reasons_of_sites(answers.absent))
         total = self.total(run, position, "", answers)[1]
@@ -193,10 +193,10 @@ class SecurePhases:
         if rounds.quorum is not None:
             is_timed = rounds.deadline is not None or not math.isinf(rounds.grace)
             rounds = replace(rounds, quorum=quorum, retries=0 if is_timed else rounds.retries)
-        messages: dict[str, Outgoing] = {
+        messages = {
             name: EncodedMessage(Message(kind, total.run, *total.position, {"party": name, **facts(name)}))
             for name in total.listed if name in self._transport.parties}
-        received = exchange(self._transport, messages, partial(_read, kind), rounds)
+        received = exchange(self._transport, messages, SUM_KINDS[kind], _facts_of, rounds)
         answers.bytes_down += received.bytes_down
         answers.bytes_up += received.bytes_up
         answers.absent |= {name: f"step '{kind}' of the secure sum: {why}" for name, why in received.absent.items()}
@@ -238,13 +238,12 @@ def check_summed(algorithm: Algorithm, samples: int | None) -> int | None:
     return samples
 
 
-def read_masked(party: str, message: Message, count: int, words: int, kind: str = "reply") -> MaskedReply:
+def read_masked(message: Message, count: int, words: int) -> MaskedReply:
     """Read an answer with masked integers.
 
     Args:
         words: words of 32 bits of an integer.
     """
-    check_kind(message, kind)
     integers, shares = message.arrays.get(MASKED), message.fact("shares", dict)
     if len(message.arrays) != 1 or integers is None or integers.shape != (count,) or integers.dtype != f"<u{4 * words}":
         raise WireError(f"the masked reply is not {count} integers of {32 * words} bits")
@@ -253,6 +252,5 @@ def read_masked(party: str, message: Message, count: int, words: int, kind: str 
     return MaskedReply(integers, shares, message.fact("commitment", str), message.fact("sent", str))
 
 
-def _read(kind: str, party: str, message: Message) -> dict[str, Any]:
-    check_kind(message, SUM_KINDS[kind])
+def _facts_of(message: Message) -> dict[str, Any]:
     return dict(message.facts)

@@ -22,14 +22,7 @@ from resolvent.federation.protocol.events import Event, Observer, Refusal, Revoc
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import (
-    EncodedMessage,
-    Message,
-    Outgoing,
-    head_of_message,
-    parts_of,
-    refusal_code,
-)
+from resolvent.federation.protocol.wire import EncodedMessage, Message, refusal_code
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
 _RECONNECT = 2.0  # seconds between two attempts to connect
@@ -67,7 +60,7 @@ class WatchedTransport(Transport):
         self._wait = Waiting("server")
 
     @override
-    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, EncodedMessage], *, deadline: float | None, quorum: int,
                   grace: float) -> Mapping[str, bytes | memoryview]:
         self._report_second_sessions()
         messages = self._without_excluded(messages)
@@ -79,7 +72,7 @@ class WatchedTransport(Transport):
                         for site in warned}
             self._inner.broadcast(warnings, deadline=_WARNING, quorum=len(warned), grace=0.0)
         self._wait = self._wait_for(messages)
-        self.bytes_down += sum(map(len, messages.values()))
+        self.bytes_down += sum(message.size for message in messages.values())
         try:
             replies = self._inner.broadcast(messages, deadline=deadline, quorum=min(quorum, len(messages)), grace=grace)
         finally:
@@ -104,7 +97,7 @@ class WatchedTransport(Transport):
     def reasons(self) -> Mapping[str, str]:
         return self._reasons
 
-    def _without_excluded(self, messages: Mapping[str, Outgoing]) -> Mapping[str, Outgoing]:
+    def _without_excluded(self, messages: Mapping[str, EncodedMessage]) -> Mapping[str, EncodedMessage]:
         """The messages without those to participants that have no valid key: nothing leaves for them."""
         excluded = {*messages} & {*(() if self._revoked is None else self._revoked.current().excluded)}
         self._reasons = dict.fromkeys(excluded, REVOKED)
@@ -128,9 +121,9 @@ class WatchedTransport(Transport):
             self._unwarned.add(site)
             self._observe(SecondSession(site))
 
-    def _wait_for(self, messages: Mapping[str, Outgoing]) -> Waiting:
+    def _wait_for(self, messages: Mapping[str, EncodedMessage]) -> Waiting:
         """The wait for the answers to a broadcast, which has messages of one kind."""
-        head = head_of_message(b"".join(parts_of(next(iter(messages.values())))[:2]))
+        head = next(iter(messages.values())).head
         wait = Waiting("replies", asked=tuple(messages), message=head.kind)
         if head.run == self._run:
             return wait

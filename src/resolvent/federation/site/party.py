@@ -51,16 +51,15 @@ from resolvent.federation.protocol.limits import (
 )
 from resolvent.federation.protocol.policy import FEDERATION, Policy
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, answer_message
 from resolvent.federation.protocol.score_sums import integers_of_scores, names_of_scores
-from resolvent.federation.protocol.stores import PartyRecord, PartyStore
+from resolvent.federation.protocol.stores import PartyRecord, PartyStore, StoredAnswers
 from resolvent.federation.protocol.wire import (
     Message,
     WireError,
     arrays_of,
     has_valid_numbers,
     key_shape,
-    restore_tree,
     scalar_shape,
     size_of,
     tree_of_one,
@@ -68,7 +67,6 @@ from resolvent.federation.protocol.wire import (
 )
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.answering import StoredAnswers, answer_message, encode_answer
 from resolvent.federation.site.budgets import epsilon_of_records
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
@@ -197,25 +195,25 @@ class Party:
         """Answer a message, see ``answer_message``."""
         return answer_message(data, self.name, self._limits.max_bytes, self._answer)
 
-    def _answer(self, message: Message, identity: str) -> bytes:
+    def _answer(self, message: Message) -> bytes:
         self.check()
-        answers: Mapping[str, Callable[[Message, str], bytes]] = {
+        answers: Mapping[str, Callable[[Message], bytes]] = {
             "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
         if self._sums is not None and message.kind in SUM_KINDS:
             self._record_of(message)
-            return encode_answer(SUM_KINDS[message.kind], self.name, message, identity, self._sums.answer(message))
+            return message.answer(SUM_KINDS[message.kind], self.name, self._sums.answer(message))
         if message.kind not in answers:
             raise Refusal(
                 RefusalCode.CONFLICT, f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
-        return answers[message.kind](message, identity)
+        return answers[message.kind](message)
 
-    def _start(self, message: Message, identity: str) -> bytes:
+    def _start(self, message: Message) -> bytes:
         record = self._record
         if record is not None and record.run != message.run:
             raise Refusal(
                 RefusalCode.OTHER_RUN, "this folder of the site belongs to another run: give every run its own")
         restart = position_in(message, "restart")
-        if record is None or (restart is not None and record.start != identity
+        if record is None or (restart is not None and record.start != message.identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
             like = {"model": self._description.model, "key": self._key_shape}
@@ -226,14 +224,15 @@ class Party:
             first = first_state(self._algorithm, self._problem, content["model"], content["key"])
             # In an older folder that was restored, phases stay answered: no message gets a second answer.
             position = (-1, 0) if record is None else (record.round, record.phase)
-            self._write(PartyRecord(message.run, identity, first, *position, number=number), b"")
-        elif record.start != identity:
+            new = PartyRecord(message.run, message.identity, first, *position, number=number)
+            self._record = self._store.write(new, b"")
+        elif record.start != message.identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [*self._split_sizes.values()]
         samples = int(self._problem.sizes[0])
         if self._sums is not None:  # the server knows the sums
             samples, sizes = 0, [0] * len(sizes)
-        return encode_answer("ready", self.name, message, identity, {
+        return message.answer("ready", self.name, {
             "samples": samples, "splits": list(self._problem.splits), "split_sizes": sizes,
             "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name,
             **({} if self._sums is None else {"card": self._sums.card()})})
@@ -246,9 +245,9 @@ class Party:
                 RefusalCode.CONFLICT, f"the experiment of the server has another {', '.join(different)} than that of "
                 "the site: use the same experiment and the same version of resolvent")
 
-    def _work(self, message: Message, identity: str) -> bytes:
+    def _work(self, message: Message) -> bytes:
         record, position = self._record_of(message), (message.round, message.phase)
-        if record.message == identity:
+        if record.message == message.identity:
             return self._store.read_reply()
         if position == (record.round, record.phase):
             raise Refusal(
@@ -271,7 +270,7 @@ class Party:
         if sums is not None:
             sums.check(message, None if self._planned is None else self._planned.working_sites(message.round))
         is_new_round = message.round > record.round
-        self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, identity)
+        self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, message.identity)
         before = state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
         key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
@@ -280,8 +279,10 @@ class Party:
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
         facts, arrays = ({}, arrays_of(reply)) if sums is None else sums.hide(message, integers_of(reply))
-        sent = encode_answer("reply", self.name, message, identity, facts, arrays)
-        self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
+        sent = message.answer("reply", self.name, facts, arrays)
+        worked = record._replace(committed=before, round=message.round, phase=message.phase, message=message.identity,
+                                 pending=after)
+        self._record = self._store.write(worked, sent)  # if the disk is full, the party keeps its state before the work
         return sent
 
     def _count(self, needed: Usage, kind: str, message: Message, identity: str) -> None:
@@ -300,10 +301,10 @@ class Party:
             raise refusal_of_limits(reasons, limits)
         journal.append(kind, **facts)
 
-    def _evaluate(self, message: Message, identity: str) -> bytes:
+    def _evaluate(self, message: Message) -> bytes:
         if not self._scored and self._sums is None:
-            return encode_answer("scores", self.name, message, identity, {"withheld": True})
-        if (stored := self._answers.find("scores", message.round, identity)) is not None:
+            return message.answer("scores", self.name, {"withheld": True})
+        if (stored := self._answers.find("scores", message)) is not None:
             return stored
         if self._planned is not None:
             self._planned.check_evaluation(message.round)
@@ -323,11 +324,11 @@ class Party:
             names = names_of_scores(self._problem.score_name, self._metric_names)
             models = [facts[name] for name in ("personal", "shared") if facts[name] is not None]
             facts, arrays = self._sums.hide(message, integers_of_scores(models, names, self._problem.splits))
-        sent = encode_answer("scores", self.name, message, identity, facts, arrays)
-        return self._answers.write("scores", message.round, identity, sent)
+        sent = message.answer("scores", self.name, facts, arrays)
+        return self._answers.write("scores", message, sent)
 
-    def _finish(self, message: Message, identity: str) -> bytes:
-        if (stored := self._answers.find("stored", message.round, identity)) is not None:
+    def _finish(self, message: Message) -> bytes:
+        if (stored := self._answers.find("stored", message)) is not None:
             return stored
         if self._planned is not None:
             self._planned.check_finish(message.round)
@@ -336,12 +337,13 @@ class Party:
             self._count_scores(message)
         choose, shared = self._models(message)
         personal, record = choose(self._problem), self._record_of(message)
-        self._write(record._replace(committed=state_after(record, message), pending=None), self._store.read_reply())
+        self._record = self._store.write(record._replace(committed=state_after(record, message), pending=None),
+                                         self._store.read_reply())
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
-        sent = encode_answer("stored", self.name, message, identity, {})
-        return self._answers.write("stored", message.round, identity, sent)
+        sent = message.answer("stored", self.name)
+        return self._answers.write("stored", message, sent)
 
     def _count_scores(self, message: Message) -> None:
         """Count the scores of a state, once: those during the run and the judgement at its end are of the same state.
@@ -387,14 +389,10 @@ class Party:
         return record
 
     def _restored(self, message: Message, like: Mapping[str, PyTree[Any]]) -> dict[str, Any]:
-        content: dict[str, Any] = restore_tree(message.arrays, dict(like))
+        content: dict[str, Any] = message.tree(dict(like))
         if not has_valid_numbers(content):
             raise Refusal(RefusalCode.DAMAGED, "the message has numbers that are not finite")
         return content
-
-    def _write(self, record: PartyRecord, reply: bytes) -> None:
-        self._store.write(record, reply)
-        self._record = record  # after the file: if the disk is full, the party keeps its state before the message
 
 
 def list_departures(description: Description, problem: Problem, scored: Sequence[str],

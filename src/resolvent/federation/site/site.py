@@ -27,10 +27,9 @@ from resolvent.federation.protocol.names import (
 )
 from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.policy import FEDERATION, Policy, policy_of_process
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.wire import Message, head_of_message, identity_of_message
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, answer_message, answer_refusal, refusing
+from resolvent.federation.protocol.wire import Message, head_of_message
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.site.answering import answer_message, encode_answer, encode_refusal
 from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.journal import Journal, digests_of_run
 from resolvent.federation.site.kinds import begin_run
@@ -69,15 +68,15 @@ class Site:
         try:
             self._log_departure(head, reply, is_about_plan=handle is None)
         except (OSError, DamagedFileError) as error:  # an answer that is not logged does not leave
-            return encode_refusal(error, self.name, head, identity_of_message(data))
+            return answer_refusal(error, self.name, head)
         return reply
 
-    def _answer(self, message: Message, identity: str) -> bytes:
+    def _answer(self, message: Message) -> bytes:
         """Answer a message about a plan."""
         with refusing(RefusalCode.CONFLICT):
             run = check_run_name(message.run)
         content = self._answer_about_plan(message.kind, run, message.fact("content", dict))
-        return encode_answer("answer", self.name, message, identity, {"content": content})
+        return message.answer("answer", self.name, {"content": content})
 
     def _answer_about_plan(self, kind: str, run: str, content: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "second session":  # the command of the site reads it in the journal
@@ -129,7 +128,8 @@ class Site:
 
     def _log_departure(self, message: Message, reply: bytes, *, is_about_plan: bool) -> None:
         """Write to the journal that a reply leaves the site; one about the plan is small, and written as a whole."""
-        answer, size = head_of_message(reply), {"bytes": len(reply), "sha256": identity_of_message(reply)}
+        answer = head_of_message(reply)
+        size = {"bytes": len(reply), "sha256": answer.identity}
         if not is_about_plan and self._run is not None:
             kind, journal = f"sent {answer.kind}", self._run.journal
             # Not what has left before, nor a refusal, which is a code: a server could fill the journal with them.

@@ -12,13 +12,13 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.limits import Limits
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, answer_message
+from resolvent.federation.protocol.stores import StoredAnswers
 from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.answering import StoredAnswers, answer_message, encode_answer
 from resolvent.federation.site.planned_work import Membership
 from resolvent.simulator.storage.tree_files import digest
 
@@ -57,18 +57,18 @@ class SumParty:
         """Answer a message, see ``answer_message``."""
         return answer_message(data, self.name, self._limits.max_bytes, self._answer)
 
-    def _answer(self, message: Message, identity: str) -> bytes:
+    def _answer(self, message: Message) -> bytes:
         if message.kind in SUM_KINDS:
-            return encode_answer(SUM_KINDS[message.kind], self.name, message, identity, self._sums.answer(message))
+            return message.answer(SUM_KINDS[message.kind], self.name, self._sums.answer(message))
         if message.kind != "sum" or message.round != 0 or message.phase not in self._integers:
             raise Refusal(RefusalCode.PLAN, f"the plan has no message '{message.kind}' here")
         kind = f"sum-{message.phase}"
-        if (stored := self._answers.find(kind, 0, identity)) is not None:
+        if (stored := self._answers.find(kind, message)) is not None:
             return stored
         self._sums.check(message, self._sites)
         facts, arrays = self._sums.hide(message, self._integers[message.phase])
-        sent = encode_answer("reply", self.name, message, identity, facts, arrays)
-        return self._answers.write(kind, 0, identity, sent)
+        sent = message.answer("reply", self.name, facts, arrays)
+        return self._answers.write(kind, message, sent)
 
 
 def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: Limits, run: str, folder: Path,

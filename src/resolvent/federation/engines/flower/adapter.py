@@ -18,7 +18,7 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.connections import folder_id, report_second_session
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.transport import EngineTransport, PartyHandler, TransportError, signed_reply
-from resolvent.federation.protocol.wire import Outgoing
+from resolvent.federation.protocol.wire import EncodedMessage
 
 _PATIENCE = 120.0  # seconds until a program of Flower that says nothing is taken for frozen
 _HELLO = b"hello "  # and a number that nobody knows before: the question which site a node has
@@ -168,7 +168,7 @@ class FlowerTransport(EngineTransport):
         return super().late_replies()
 
     @override
-    def _send(self, name: str, message: Outgoing, number: int) -> str:
+    def _send(self, name: str, message: EncodedMessage, number: int) -> str:
         if sent := self._grid.push(self._nodes[name], bytes(message)):
             self._unanswered[sent] = name, number
         return sent

@@ -17,7 +17,7 @@ from typing_extensions import override
 from resolvent.federation.engines.nvflare.jobs import TASK
 from resolvent.federation.engines.nvflare.stream import LargeMessage
 from resolvent.federation.protocol.transport import Check, EngineTransport, TransportError
-from resolvent.federation.protocol.wire import Outgoing, parts_of
+from resolvent.federation.protocol.wire import EncodedMessage
 
 _MESSAGE, PROOF = "message", "proof"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
@@ -54,7 +54,7 @@ class NvflareTransport(EngineTransport):
         return self._checked(name, _reply_of(result), proof)
 
     @override
-    def _send(self, name: str, message: Outgoing, number: int) -> Task:
+    def _send(self, name: str, message: EncodedMessage, number: int) -> Task:
         def receive(client_task: Any, fl_ctx: FLContext) -> None:
             reply, client_task.result = self._reply(name, client_task.result), None
             self._receive(name, reply, number)
@@ -62,7 +62,7 @@ class NvflareTransport(EngineTransport):
         def end(task: Task, fl_ctx: FLContext) -> None:
             self._receive(name, None, number)
 
-        task = Task(name=TASK, data=shareable_of(message), result_received_cb=receive, task_done_cb=end)
+        task = Task(name=TASK, data=shareable_of(message.parts), result_received_cb=receive, task_done_cb=end)
         try:
             self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
         except Exception as error:  # the engine accepts no task after the end of the job has begun
@@ -83,9 +83,9 @@ class NvflareTransport(EngineTransport):
         self._controller.cancel_task(sent, fl_ctx=self._context)
 
 
-def shareable_of(message: Outgoing) -> Shareable:
-    """A message as the engine transfers it: one value, or a stream if it is large."""
-    return Shareable({_MESSAGE: bytes(message) if len(message) <= _MAX_VALUE else LargeMessage(parts_of(message))})
+def shareable_of(parts: Sequence[bytes | memoryview]) -> Shareable:
+    """The parts of a message as the engine transfers them: one value, or a stream if it is large."""
+    return Shareable({_MESSAGE: b"".join(parts) if sum(map(len, parts)) <= _MAX_VALUE else LargeMessage(parts)})
 
 
 def message_of(shareable: Shareable) -> bytes | memoryview | None:

@@ -171,7 +171,7 @@ class FederationSite(Executor):
             if message is None:
                 raise ValueError("the message has no bytes")
             reply = self._handler(message)
-            result = shareable_of(reply)
+            result = shareable_of([reply])
             result[PROOF] = self.prove(kit, signed_reply(site, reply))
             return result
         except Exception:
