@@ -1,5 +1,6 @@
 """Plans of one round, in which every site sends its numbers: descriptions, and survival analyses."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,9 +11,11 @@ from resolvent.algorithms.participation.rules import Full, Participation
 from resolvent.comparisons.description.describe import describe_rows
 from resolvent.comparisons.description.disclosure import SumOfNumbers
 from resolvent.comparisons.description.settings import DescriptionFile
+from resolvent.comparisons.description.sums import ValuesAgreement, ValuesReport, agree_on_values
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.survival.settings import SurvivalFile
+from resolvent.comparisons.survival.sums import TimesAgreement, TimesReport, agree_on_times
 from resolvent.comparisons.survival.survive import survival_of_rows
 from resolvent.errors import InputError
 from resolvent.federation.protocol.table_plan import TERMS, TablePlan, wide_integer_sums
@@ -43,6 +46,12 @@ class NumbersPlan(TablePlan):
     def rounds(self) -> int:
         return 1
 
+    @property
+    @override
+    def variables(self) -> Sequence[str]:
+        columns: Sequence[str] = self.settings.columns
+        return columns
+
     @override
     def participation(self) -> Participation:
         return Full(weighting="uniform")
@@ -70,6 +79,8 @@ class FederatedDescription(NumbersPlan):
     kind: ClassVar[str] = DescriptionFile.kind
     title: ClassVar[str] = DescriptionFile.title
     file_type: ClassVar[type[PlanFile[Any]]] = DescriptionFile
+    report_type: ClassVar[type[Any]] = ValuesReport
+    agreement_type: ClassVar[type[Any]] = ValuesAgreement
     keeps_each: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -86,6 +97,10 @@ class FederatedDescription(NumbersPlan):
                             text=[*data.text])
 
     @override
+    def agree(self, reports: Mapping[str, ValuesReport]) -> ValuesAgreement:
+        return agree_on_values(reports, self.settings)
+
+    @override
     def in_process(self, frame: "pd.DataFrame") -> PlanResult:
         return describe_rows(frame, self.settings, party=self.table.party, cells=self.table.cells)
 
@@ -97,6 +112,8 @@ class FederatedSurvival(NumbersPlan):
     kind: ClassVar[str] = SurvivalFile.kind
     title: ClassVar[str] = SurvivalFile.title
     file_type: ClassVar[type[PlanFile[Any]]] = SurvivalFile
+    report_type: ClassVar[type[Any]] = TimesReport
+    agreement_type: ClassVar[type[Any]] = TimesAgreement
 
     def __post_init__(self) -> None:
         if self.settings.every is None:
@@ -108,6 +125,10 @@ class FederatedSurvival(NumbersPlan):
         columns, data = self.settings.columns, self.file.data
         return TableOptions(data.party, columns[0], features=columns[1:], missing=data.missing or [],
                             text=[*data.text])
+
+    @override
+    def agree(self, reports: Mapping[str, TimesReport]) -> TimesAgreement:
+        return agree_on_times(reports)
 
     @override
     def in_process(self, frame: "pd.DataFrame") -> PlanResult:

@@ -4,7 +4,7 @@ A fit is two methods: Newton's method, and one round for the sums from which it 
 there is a second fit, which begins at the estimates of the first; with imputations each completed table has a fit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.plan_file import PlanFile
+from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows
 from resolvent.comparisons.regression.formula import Formula, parse_formula
 from resolvent.comparisons.regression.imputation import check_completable
 from resolvent.comparisons.regression.random_intercepts import has_ended, random_newton, random_problem
@@ -45,6 +46,8 @@ class FederatedRegression(TablePlan):
     kind: ClassVar[str] = RegressionFile.kind
     title: ClassVar[str] = RegressionFile.title
     file_type: ClassVar[type[PlanFile[Any]]] = RegressionFile
+    report_type: ClassVar[type[Any]] = RowsReport
+    agreement_type: ClassVar[type[Any]] = RowsAgreement
     needs_all_sites: ClassVar[str] = "sums over other sites are of another likelihood"
     tolerance: ClassVar[float] = 1e-9  # Newton's method ends within it
 
@@ -85,6 +88,15 @@ class FederatedRegression(TablePlan):
     def formula(self) -> Formula:
         """The parsed formula of the settings."""
         return parse_formula(self.settings.formula)
+
+    @property
+    @override
+    def variables(self) -> Sequence[str]:
+        return self.formula.variables
+
+    @override
+    def agree(self, reports: Mapping[str, RowsReport]) -> RowsAgreement:
+        return agree_on_rows(reports, self.formula, self.settings, self.table.cells)
 
     @property
     @override

@@ -2,6 +2,7 @@
 
 import contextlib
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,11 +31,15 @@ class TablePlan(Plan):
     """A plan whose rows are at the sites; ``file`` has the checked settings.
 
     Attributes:
+        report_type: what a site says about its rows.
+        agreement_type: what all sites use; its ``sites`` are their numbers of rows.
         tolerance: largest difference of what is ``compared``, in a federation and in one process, as a share of the
             largest number, or of 1.
     """
 
     file_type: ClassVar[type[PlanFile[Any]]]
+    report_type: ClassVar[type[Any]]
+    agreement_type: ClassVar[type[Any]]
     tolerance: ClassVar[float] = 1e-12
     may_end_early: ClassVar[bool] = True
     file: Any
@@ -63,6 +68,15 @@ class TablePlan(Plan):
     def settings(self) -> Any:
         """The section of the file that only such a plan has."""
         return self.file.settings
+
+    @property
+    @abstractmethod
+    def variables(self) -> Sequence[str]:
+        """The columns that the plan is about."""
+
+    @abstractmethod
+    def agree(self, reports: Mapping[str, Any]) -> Any:
+        """What all sites use, from site -> its report."""
 
     @property
     @override

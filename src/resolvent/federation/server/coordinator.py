@@ -84,6 +84,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Coordinator"]
 
+_LOST = "it has lost its state"
+_Value = TypeVar("_Value")
+
 
 class FederationResult(NamedTuple):
     """The end of a run.
@@ -328,22 +331,22 @@ class Coordinator:
         return [k for k in working if k not in (*left, *stale)], left
 
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort) -> tuple[Answers, ServerRecord]:
-        """Send the messages of a phase and collect enough replies."""
+        """Send the messages of a phase and collect enough replies; the record notes which parties start again."""
         drawn = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
         efforts = {k: drawn[k] for k in asked if k not in record.excluded}
-        names = [record.parties[k] for k in efforts]
-        may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
-            self._lost_state == "restart" or not self._has_party_states)
-        recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
-                            has_party_states=self._has_party_states)
+        names, lost = [record.parties[k] for k in efforts], dict[str, str]()
 
         def messages_to(of_parties: Mapping[int, Any]) -> dict[str, EncodedMessage]:
-            return work_messages(self._algorithm, recovery.record, of_parties, self._root,
-                                 names if self._sums_replies else None)
+            return work_messages(self._algorithm, record, of_parties, self._root, names if self._sums_replies else None)
 
         def recover(name: str) -> EncodedMessage | None:
+            nonlocal record
             k = record.parties.index(name)
-            return messages_to({k: efforts[k]})[name] if recovery.restart(k) else None
+            record, reason = self._restart(record, k)
+            if reason:
+                lost[name] = reason
+                return None
+            return messages_to({k: efforts[k]})[name]
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         like, rules = self._description.replies[record.phase], self._rules
         read: Callable[[Message], Any] = partial(Message.tree, like=like)
@@ -351,20 +354,36 @@ class Coordinator:
             needed, rules = self._secure.ask(names, needed)
             read = partial(read_masked, count=count_of(like), words=like.weight.shape[-1])
         answers = exchange(self._transport, messages_to(efforts), "reply", read, rules, recover)
-        answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
-        answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
-                           if name in recovery.reasons}
+        answers.absent |= {record.parties[k]: f"{_LOST} and is no longer asked" for k in asked if k not in efforts}
+        answers.absent |= {name: f"{reason}; {lost[name]}" for name, reason in answers.absent.items() if name in lost}
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
-        return answers, recovery.record
+        return answers, record
 
-    def _restart(self, record: ServerRecord, k: int) -> Ready | None:
-        """Ask a party that has lost its state to start again. Its absence must not stop a run with a quorum."""
-        name = record.parties[k]
+    def _restart(self, record: ServerRecord, k: int) -> tuple[ServerRecord, str]:
+        """Ask a party that has lost its state to start again; returns the record, and why it has not.
+
+        A party that does not answer is asked again in the next round: its absence must not stop a run with a quorum. A
+        party that may not start again, or has other rows, is no longer asked until the server starts again: its folder
+        can have been put back. The replies of a party that has started again are forgotten.
+        """
+        name, excluded = record.parties[k], record._replace(excluded=tuple(sorted({*record.excluded, k})))
+        # With the folder, the keys of secure sums are lost.
+        if self._secure is not None or (self._lost_state != "restart" and self._has_party_states):
+            return excluded, f"{_LOST}: put its folder back, or let it restart (--set federation.lost_state=restart)"
         messages = start_messages(record.run, {name: k}, self._first_model(), self._seed, self._experiment,
                                   (record.round, record.phase))
         rules = replace(self._rules, quorum=None, retries=self._rules.retries if self._rules.quorum is None else 0)
         ready: Ready | None = exchange(self._transport, messages, "ready", read_ready, rules).values.get(name)
-        return ready
+        if ready is None:
+            return record, f"{_LOST}, and has not answered the start: it is asked again in the next round"
+        if ready.samples != record.sizes[k]:
+            return excluded, f"{_LOST}, and has {ready.samples} training samples instead of {record.sizes[k]}"
+        restarted = {*record.restarted, k} if self._has_party_states else {*record.restarted}
+        record = record._replace(
+            counted=_without(k, record.counted), refused=_without(k, record.refused),
+            unanswered=_without(k, record.unanswered), restarted=tuple(sorted(restarted)))
+        self._store.write(record)  # first: a party that has answered a phase refuses another message for it
+        return record, ""
 
     def _require(self, answers: Answers, needed: int, title: str) -> None:
         if len(answers.values) >= needed:
@@ -381,9 +400,35 @@ class Coordinator:
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
         if not is_due or (t == 0 and not self._policy.scores_first_model) or not self._has_scores:
             return record
-        report, answers = evaluate(record, self._model_messages("evaluate", record), self._transport, self._rules,
-                                   self._secure, self._metrics, has_shared=self._description.shared is not None)
+        # An absent site does not stop a run with a quorum: only its scores are missing.
+        rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
+        report, answers = (self._ask_for_scores(record, rules) if self._secure is None
+                           else self._sum_scores(record, rules, self._secure))
         return self._stored(record._replace(evaluated=t), report, answers)
+
+    def _ask_for_scores(self, record: ServerRecord, rules: RoundRules) -> tuple[events.EvaluationReport, Answers]:
+        """The scores of every site."""
+        answers = exchange(self._transport, self._model_messages("evaluate", record), "scores",
+                           partial(read_scores, splits=record.splits), rules)
+        scores: dict[int, Scores] = dict(sorted((record.parties.index(name), value)
+                                                for name, value in answers.values.items()))
+        return events.EvaluationReport(
+            record.round, {k: s.personal for k, s in scores.items() if s.personal is not None},
+            {k: s.shared for k, s in scores.items() if s.shared is not None},
+            tuple(k for k, s in scores.items() if s.personal is None), _by_id(record, answers.absent)), answers
+
+    def _sum_scores(self, record: ServerRecord, rules: RoundRules,
+                    secure: SecurePhases) -> tuple[events.EvaluationReport, Answers]:
+        """The mean scores of the sites from a secure sum; without enough sites there are none."""
+        names, position, answers = names_of_scores(record.score, self._metrics), (record.round, 0), Answers()
+        count = count_of_scores(names, record.splits, has_shared=self._description.shared is not None)
+        messages = self._model_messages("evaluate", record)
+        if secure.stored(position) is None:
+            secure.ask([*messages], 1)
+            answers = exchange(self._transport, messages, "scores", partial(read_masked, count=count, words=2), rules)
+        total = secure.total(record.run, position, digest(record.state), answers, may_stop=False)[1]
+        means = () if total is None else tuple(mean_scores_of(total, names, record.splits))
+        return events.EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
 
     def _finish(self, record: ServerRecord) -> ServerRecord:
         """Let every party store its models; those that were absent are asked when the run is started again."""
@@ -419,6 +464,10 @@ def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted({record.parties.index(name) for name in names if name in record.parties}))
 
 
+def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
+    return {party: value for party, value in of_parties.items() if party != k}
+
+
 def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
     return {record.parties.index(name): reason for name, reason in reasons.items()}
 
@@ -445,97 +494,6 @@ def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round
 def is_over(record: ServerRecord, rounds: int, has_ended: Callable[[ServerState], bool] | None) -> bool:
     """Whether a run has no further round: after ``rounds``, or after the round in which its algorithm has ended."""
     return record.round >= rounds or (record.phase == 0 and has_ended is not None and has_ended(record.state))
-
-
-LOST = "it has lost its state"
-_Value = TypeVar("_Value")
-
-
-class Recovery:
-    """The parties of a phase that have lost their state.
-
-    A party that does not answer the start is asked again in the next round. A party that may not start again, or has
-    other rows, is no longer asked until the server starts again: its folder can have been put back.
-
-    Args:
-        start: lets a party start again: id of the party -> its answer, or None without one. None if a party that has
-            lost its state may not start again.
-        has_party_states: whether the algorithm has party states.
-
-    Attributes:
-        record: the record, in which the replies of the parties that have started again are forgotten.
-        reasons: name of a party that has not started again -> why.
-    """
-
-    def __init__(self, record: ServerRecord, store: ServerStore, start: Callable[[int], Ready | None] | None, *,
-                 has_party_states: bool) -> None:
-        self.record, self.reasons = record, dict[str, str]()
-        self._store, self._start, self._has_party_states = store, start, has_party_states
-
-    def restart(self, k: int) -> bool:
-        """Restart party k; returns whether it has started again."""
-        name = self.record.parties[k]
-        if self._start is None:
-            return self._exclude(k, f"{LOST}: put its folder back, or let it restart (--set "
-                                 "federation.lost_state=restart)")
-        ready = self._start(k)
-        if ready is None:
-            self.reasons[name] = f"{LOST}, and has not answered the start: it is asked again in the next round"
-            return False
-        if ready.samples != self.record.sizes[k]:
-            return self._exclude(k, f"{LOST}, and has {ready.samples} training samples instead of "
-                                    f"{self.record.sizes[k]}")
-        restarted = {*self.record.restarted, k} if self._has_party_states else {*self.record.restarted}
-        self.record = self.record._replace(
-            counted=_without(k, self.record.counted), refused=_without(k, self.record.refused),
-            unanswered=_without(k, self.record.unanswered), restarted=tuple(sorted(restarted)))
-        self._store.write(self.record)  # first: a party that has answered a phase refuses another message for it
-        return True
-
-    def _exclude(self, k: int, reason: str) -> bool:
-        self.reasons[self.record.parties[k]] = reason
-        self.record = self.record._replace(excluded=tuple(sorted({*self.record.excluded, k})))
-        return False
-
-
-def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
-    return {party: value for party, value in of_parties.items() if party != k}
-
-
-def evaluate(record: ServerRecord, messages: dict[str, EncodedMessage], transport: Transport, rules: RoundRules,
-             secure: SecurePhases | None, metrics: Sequence[str], *,
-             has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
-    """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
-
-    Args:
-        messages: site -> its message.
-        secure: the secure sums of the run; without enough sites there are no means. None: scores of every site.
-        metrics: names of the metrics that the sites add to the loss and the score, for secure sums.
-        has_shared: whether there is a shared model.
-    """
-    rules = rules if rules.quorum is None else replace(rules, retries=0)
-    if secure is not None:
-        return _mean_scores(record, messages, transport, rules, secure, metrics, has_shared=has_shared)
-    answers = exchange(transport, messages, "scores", partial(read_scores, splits=record.splits), rules)
-    scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
-    return events.EvaluationReport(
-        record.round, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
-        {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
-        tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent)), answers
-
-
-def _mean_scores(record: ServerRecord, messages: dict[str, EncodedMessage], transport: Transport, rules: RoundRules,
-                 secure: SecurePhases, metrics: Sequence[str], *,
-                 has_shared: bool) -> tuple[events.EvaluationReport, Answers]:
-    names = names_of_scores(record.score, metrics)
-    count = count_of_scores(names, record.splits, has_shared=has_shared)
-    position, answers = (record.round, 0), Answers()
-    if secure.stored(position) is None:
-        secure.ask([*messages], 1)
-        answers = exchange(transport, messages, "scores", partial(read_masked, count=count, words=2), rules)
-    total = secure.total(record.run, position, digest(record.state), answers, may_stop=False)[1]
-    means = () if total is None else tuple(mean_scores_of(total, names, record.splits))
-    return events.EvaluationReport(record.round, {}, {}, (), _by_id(record, answers.absent), means), answers
 
 
 class LateReplies:

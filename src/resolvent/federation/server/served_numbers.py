@@ -2,47 +2,28 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.description.disclosure import KnownNumbers
-from resolvent.comparisons.description.sums import (
-    ValuesAgreement,
-    ValuesReport,
-    agree_on_values,
-    size_of_sums,
-    sums_of_vector,
-)
+from resolvent.comparisons.description.sums import size_of_sums, sums_of_vector
 from resolvent.comparisons.plan_result import PlanResult
-from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement, TimesReport, agree_on_times
+from resolvent.comparisons.survival.sums import SurvivalSums
 from resolvent.comparisons.survival.survival import Survival
-from resolvent.federation.protocol.events import Agreement
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.plan import Part
-from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
+from resolvent.federation.server.served_plan import ServedTablePlan
 
 _Plan = TypeVar("_Plan", bound=NumbersPlan)
 
 
-class ServedNumbers(ServedPlan[_Plan]):
-    """One round of numbers at the server.
-
-    Attributes:
-        report_type: what a site says about its table.
-    """
-
-    report_type: ClassVar[type[Any]]
-
-    @abstractmethod
-    def _agreement_of(self, reports: Mapping[str, Any]) -> Any:
-        """The agreement of all sites, whose ``sites`` are their numbers of rows."""
+class ServedNumbers(ServedTablePlan[_Plan]):
+    """One round of numbers at the server."""
 
     @abstractmethod
     def _count(self) -> int:
@@ -53,22 +34,12 @@ class ServedNumbers(ServedPlan[_Plan]):
         """The result from the sums over all sites, and from the numbers of each, if they are kept."""
 
     @override
-    def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        self._agreement = self._agreement_of(self._read_reports(answers, self.report_type))
-        return self._agreed(answers, {"agreement": asdict(self._agreement)},
-                            Agreement(len(self.plan.settings.columns), self._agreement.sites))
-
-    @override
     def _run_methods(self) -> None:
         sites, count = len(self.job.sites), self._count()
         problem = KnownNumbers(np.zeros((sites, count)), [*self._agreement.sites.values()])
-        outcome = self._run_method(self.plan.labels[0], Part(0), self.plan.algorithm(count), problem,
-                                   score="objective", samples=sum(self._agreement.sites.values()),
-                                   has_ended=lambda state: False)
-        state: Any = outcome.result.state
-        state = state.inner if isinstance(state, Wrapped) else state
-        each = {} if state.each is None else dict(zip(outcome.result.record.parties, np.asarray(state.each),
-                                                      strict=True))
+        result, state = self._run_rounds(self.plan.labels[0], Part(0), self.plan.algorithm(count), problem,
+                                         lambda state: False)
+        each = {} if state.each is None else dict(zip(result.record.parties, np.asarray(state.each), strict=True))
         self._found = self._result(np.asarray(state.mean) * sites, each)
 
     @override
@@ -78,12 +49,6 @@ class ServedNumbers(ServedPlan[_Plan]):
 
 class ServedDescription(ServedNumbers[FederatedDescription]):
     """One description at the server: the levels and bins of all sites, and the sums of what they tell."""
-
-    report_type: ClassVar[type[Any]] = ValuesReport
-
-    @override
-    def _agreement_of(self, reports: Mapping[str, Any]) -> ValuesAgreement:
-        return agree_on_values(reports, self.plan.settings)
 
     @override
     def _count(self) -> int:
@@ -100,12 +65,6 @@ class ServedDescription(ServedNumbers[FederatedDescription]):
 
 class ServedSurvival(ServedNumbers[FederatedSurvival]):
     """One survival analysis at the server: the groups of all sites, and the sums of their counts."""
-
-    report_type: ClassVar[type[Any]] = TimesReport
-
-    @override
-    def _agreement_of(self, reports: Mapping[str, Any]) -> TimesAgreement:
-        return agree_on_times(reports)
 
     @override
     def _count(self) -> int:

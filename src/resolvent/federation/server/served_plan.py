@@ -7,14 +7,16 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Array
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.plain_values import read_plain
 from resolvent.differential_privacy.parties import noise_parties
@@ -26,6 +28,7 @@ from resolvent.federation.protocol.names import JOURNALS_FILE, library_version, 
 from resolvent.federation.protocol.plan import Part, Plan
 from resolvent.federation.protocol.refusals import RefusalCode, reasons_of_sites
 from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.table_plan import TablePlan
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.coordinator import Coordinator, FederationResult
 from resolvent.federation.server.watch import WatchedTransport
@@ -36,6 +39,7 @@ _TABLES = "tables.json"
 _AT_THE_SITE = ("The log of a site is engine.log in its kit; there, resolvent site check KIT SITE.yaml PLAN.yaml "
                 "says what does not fit")
 _Plan = TypeVar("_Plan", bound=Plan)
+_TablePlan = TypeVar("_TablePlan", bound=TablePlan)
 _Report = TypeVar("_Report")
 
 
@@ -123,13 +127,6 @@ class ServedPlan(ABC, Generic[_Plan]):
         """Site -> its report on its table."""
         return {site: read_plain(kind, answer.get("table"), f"{site}: the site sent no report on its table")
                 for site, answer in answers.items()}
-
-    def _agreed(self, answers: Mapping[str, Mapping[str, Any]], content: Mapping[str, Any],
-                event: events.Agreement) -> Agreed:
-        """An agreement with the same content for all sites, which are those of the whole run."""
-        return Agreed(dict.fromkeys(self.job.sites, content),
-                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}),
-                      {site: {"train": count} for site, count in event.rows.items()}, event)
 
     def serve(self, results: Path) -> None:
         """Run the plan; what is stored is not run again.
@@ -289,6 +286,34 @@ class ServedPlan(ABC, Generic[_Plan]):
         if silent and job.quorum is None:
             raise FederationStoppedError(f"{'; '.join(silent)}: run the command again")
         return {site: answers.values[site] for site in job.sites if site in answers.values}, silent + lost
+
+
+class ServedTablePlan(ServedPlan[_TablePlan]):
+    """A plan on a table at the server: the sites are those of the whole run, and all use the same agreement."""
+
+    @override
+    def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
+        self._agreement = self.plan.agree(self._read_reports(answers, self.plan.report_type))
+        sites: dict[str, int] = self._agreement.sites
+        return Agreed({site: {"agreement": asdict(self._agreement)} for site in self.job.sites},
+                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}),
+                      {site: {"train": count} for site, count in sites.items()},
+                      events.Agreement(len(self.plan.variables), sites))
+
+    def _run_rounds(self, label: str, part: Part, algorithm: Algorithm, problem: Problem,
+                    has_ended: Callable[[Any], bool]) -> tuple[FederationResult, Any]:
+        """The result of a method, and its last state without the integers of a secure sum around it.
+
+        Args:
+            has_ended: (such a state) -> whether the run ends before its last round.
+        """
+        def state_of(state: ServerState) -> Any:
+            return state.inner if isinstance(state, Wrapped) else state
+
+        result = self._run_method(label, part, algorithm, problem, score="objective",
+                                  samples=sum(self._agreement.sites.values()),
+                                  has_ended=lambda state: has_ended(state_of(state))).result
+        return result, state_of(result.state)
 
 
 def titles_of_runs(job: FederationJob, plan: Plan) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The server's part of a regression: agreement on the rows, Newton's method, and the sums of the fit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, ServerState
-from resolvent.algorithms.combinators.combinator import Wrapped
-from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.random_intercepts import random_start
 from resolvent.comparisons.regression.regress import check_rows, regression_of
 from resolvent.comparisons.regression.rows import rows_without_values
 from resolvent.errors import InputError
-from resolvent.federation.protocol.events import Agreement
 from resolvent.federation.protocol.fitted_regression import FittedPart, FittedRegression, write_fit
-from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.regression import FederatedRegression, fits_of
-from resolvent.federation.server.coordinator import FederationResult
-from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
+from resolvent.federation.server.served_plan import ServedTablePlan
 from resolvent.math.newton import NewtonState
 from resolvent.regression.objective import RegressionProblem
 
 
-class ServedRegression(ServedPlan[FederatedRegression]):
+class ServedRegression(ServedTablePlan[FederatedRegression]):
     """One regression at the server.
 
     Attributes:
@@ -36,13 +29,6 @@ class ServedRegression(ServedPlan[FederatedRegression]):
     """
 
     model: RegressionModel
-
-    @override
-    def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        plan, reports = self.plan, self._read_reports(answers, RowsReport)
-        self._agreement = agree_on_rows(reports, plan.formula, plan.settings, plan.table.cells)
-        return self._agreed(answers, {"agreement": asdict(self._agreement)},
-                            Agreement(len(plan.formula.variables), self._agreement.sites))
 
     @override
     def _accept(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -64,32 +50,24 @@ class ServedRegression(ServedPlan[FederatedRegression]):
             for fit in fits_of(rows, settings):
                 newton, sums = self.plan.algorithms(fit)
                 problem = fit.problem if start is None else _begin_at(fit.problem, start)
-                fitted = self._method(fit.labels[0], part, newton, problem, fit.has_ended)
-                search = _state_of(fitted.state).search
-                reported = self._method(fit.labels[1], part, sums, _begin_at(problem, search.point))
-                fits.append(FittedPart(search, _state_of(reported.state)))
+                fitted, state = self._run_rounds(fit.labels[0], part, newton, problem, _of_search(fit.has_ended))
+                search = state.search
+                reported, report = self._run_rounds(fit.labels[1], part, sums, _begin_at(problem, search.point),
+                                                    lambda state: False)
+                fits.append(FittedPart(search, report))
                 for result in (fitted, reported):
                     sizes = [sizes[0] + result.record.bytes_down, sizes[1] + result.record.bytes_up]
                 if settings.site == "random":
                     start = random_start(regression_of(self.model, settings, search, fits[-1].report.means))
         self._fit = FittedRegression(self.model, settings, tuple(fits), *sizes)
 
-    def _method(self, label: str, part: Part, algorithm: Algorithm, problem: RegressionProblem,
-                has_ended: Callable[[NewtonState], bool] | None = None) -> FederationResult:
-        def is_last(state: ServerState) -> bool:
-            return has_ended is not None and has_ended(_state_of(state).search)
-
-        return self._run_method(label, part, algorithm, problem, score="objective",
-                                samples=sum(self._agreement.sites.values()), has_ended=is_last).result
-
     @override
     def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:
         write_fit(results, self._fit)
 
 
-def _state_of(state: ServerState) -> Any:
-    """The state of the method, without the integers around it."""
-    return state.inner if isinstance(state, Wrapped) else state
+def _of_search(has_ended: Callable[[NewtonState], bool]) -> Callable[[Any], bool]:
+    return lambda state: has_ended(state.search)
 
 
 def _begin_at(problem: RegressionProblem, start: ArrayLike) -> RegressionProblem:

@@ -1,9 +1,8 @@
 """Plans of one round at a site: what it names, what it tells, and what it does not tell again in another way."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,30 +14,22 @@ from resolvent.comparisons.description.sums import (
     MISSING,
     SiteValues,
     ValuesAgreement,
-    ValuesReport,
-    agree_on_values,
     read_values,
     vector_of_sums,
 )
-from resolvent.comparisons.regression.rows import NoCompleteRowError, complete_rows
+from resolvent.comparisons.regression.rows import complete_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.comparisons.survival.sums import (
-    SiteTimes,
-    TimesAgreement,
-    TimesReport,
-    agree_on_times,
-    times_of_rows,
-)
-from resolvent.data.files.plain_values import read_plain
+from resolvent.comparisons.survival.sums import SiteTimes, TimesAgreement, times_of_rows
 from resolvent.errors import quote
-from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
+from resolvent.federation.protocol.limits import refusal_of_limits
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.site.listed_columns import check_listed_columns
-from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
-from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
+from resolvent.federation.site.plan_run import SiteMethod
+from resolvent.federation.site.read_rows import site_cells
 from resolvent.federation.site.row_sets import check_label, check_row_set, check_told_rows, other_questions
+from resolvent.federation.site.table_run import TableRun, refusing_values
 from resolvent.tables.cells import CellRules
 
 if TYPE_CHECKING:
@@ -53,20 +44,10 @@ def _question(version: int | None, column: str) -> str:
     return f"{version}, quantiles of {column}"
 
 
-class NumbersRun(PlanRun[_Plan]):
-    """One round of numbers at a site; ``_read_table`` sets ``_values`` and ``_smallest``.
+class NumbersRun(TableRun[_Plan]):
+    """One round of numbers at a site; ``_read_table`` sets ``_values``."""
 
-    Attributes:
-        agreement_type: what all sites agree on; its ``sites`` are their numbers of rows.
-    """
-
-    agreement_type: ClassVar[type[Any]]
     _values: Any  # of the rows that are used: their number ``rows``, and ``report()``
-    _smallest: int
-
-    @abstractmethod
-    def _agree_on(self, reports: Mapping[str, Any]) -> Any:
-        """The agreement from site -> report."""
 
     @abstractmethod
     def _numbers(self, agreement: Any) -> NDArray[np.float64]:
@@ -76,17 +57,16 @@ class NumbersRun(PlanRun[_Plan]):
             Refusal: the agreement leaves something out that the site has named.
         """
 
-    def _read_frame(self) -> "tuple[pd.DataFrame, CellRules]":
-        """The table of the site with the columns of the plan, and what its cells mean."""
-        plan = self.plan
-        self._limits = replace(self._site.limits, scores=False)  # there are no evaluations
-        self._smallest = max(plan.settings.min_cell, self._limits.min_cell)
-        frame, rows = read_site_rows(self._site, plan.table, folder=self._versions)
-        if rows is not None:
-            frame = frame.iloc[np.concatenate([*rows.splits.values()])]
-            self.version, self._journal.rows = rows.version, rows.account
-        check_present([*plan.table.labels, *(plan.table.features or [])], [*map(str, frame.columns)])
-        return frame, site_cells(self._site, plan.table)
+    @property
+    def _smallest(self) -> int:
+        """The smallest number of rows that is told."""
+        smallest: int = max(self.plan.settings.min_cell, self._site.limits.min_cell)
+        return smallest
+
+    def _rows_of_plan(self) -> "tuple[pd.DataFrame, CellRules]":
+        """The table of the site, and what its cells mean."""
+        options = self.plan.table
+        return self._read_frame([*options.labels, *(options.features or [])]), site_cells(self._site, options)
 
     @property
     @override
@@ -112,21 +92,8 @@ class NumbersRun(PlanRun[_Plan]):
         return self._values.report()
 
     @override
-    def describe(self) -> dict[str, Any]:
-        return {"table": asdict(self.report())}
-
-    @override
-    def agree_alone(self) -> dict[str, Any]:
-        return {"agreement": asdict(self._agree_on({self._membership.name: self.report()}))}
-
-    @override
-    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
-        with refusing(RefusalCode.CONFLICT):
-            agreement = read_plain(self.agreement_type, part_of(content, "agreement"), "the server sent no agreement")
-        if agreement.sites != self.sizes:
-            raise Refusal(RefusalCode.SIZES, "the agreement has other numbers of rows than the sites have signed")
-        with refusing(RefusalCode.ENCODING):
-            numbers = self._numbers(agreement)
+    def _agreed(self, agreement: Any) -> tuple[dict[str, Any], list[SiteMethod]]:
+        numbers = self._numbers(agreement)
         problem = KnownNumbers(numbers[None], np.array([self.training_rows]))
         algorithm = self.plan.algorithm(len(numbers))
         return {}, [SiteMethod(label, Part(0), algorithm, problem) for label in self.plan.labels]
@@ -134,11 +101,6 @@ class NumbersRun(PlanRun[_Plan]):
     @override
     def _columns_to_count(self) -> None:
         return None  # all are those of the report
-
-    @override
-    def finish(self) -> dict[str, Any]:
-        """The site has nothing to add."""
-        return {"methods": list(self.plan.labels)}
 
     @override
     def lines_before(self) -> Iterator[str]:
@@ -154,12 +116,11 @@ class NumbersRun(PlanRun[_Plan]):
 class DescriptionRun(NumbersRun[FederatedDescription]):
     """One description at a site."""
 
-    agreement_type: ClassVar[type[Any]] = ValuesAgreement
     _values: SiteValues
 
     @override
     def _read_table(self) -> None:
-        frame, cells = self._read_frame()
+        frame, cells = self._rows_of_plan()
         with refusing(RefusalCode.VALUES):
             self._all = read_values(frame, self.plan.settings, cells)
         listed = self._limits.levels or {}
@@ -176,10 +137,6 @@ class DescriptionRun(NumbersRun[FederatedDescription]):
         if self._versions is not None:
             for name, sets in self._values.told_sets().items():
                 check_told_rows(self._journal, f"{self.version}, described {name}", sets, self._limits)
-
-    @override
-    def _agree_on(self, reports: Mapping[str, ValuesReport]) -> ValuesAgreement:
-        return agree_on_values(reports, self.plan.settings)
 
     @override
     def _numbers(self, agreement: ValuesAgreement) -> NDArray[np.float64]:
@@ -220,20 +177,16 @@ class DescriptionRun(NumbersRun[FederatedDescription]):
 class SurvivalRun(NumbersRun[FederatedSurvival]):
     """One survival analysis at a site."""
 
-    agreement_type: ClassVar[type[Any]] = TimesAgreement
     _values: SiteTimes
 
     @override
     def _read_table(self) -> None:
         settings = self.plan.settings
-        frame, cells = self._read_frame()
+        frame, cells = self._rows_of_plan()
         frame = frame.reset_index(drop=True)
-        with refusing(RefusalCode.VALUES):
-            try:
-                complete = complete_rows(frame, settings.formula, RegressionSettings(formula=settings.formula.text),
-                                         cells=cells)
-            except NoCompleteRowError as error:
-                raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
+        with refusing_values():
+            complete = complete_rows(frame, settings.formula, RegressionSettings(formula=settings.formula.text),
+                                     cells=cells)
             self._times = times_of_rows(complete, settings)
         self._used = frame.index.isin(complete.index)
         self._values = SiteTimes(self._times, settings.edges, self._smallest, len(frame) - len(complete))
@@ -248,10 +201,7 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
         settings, limits, journal, times = self.plan.settings, self._limits, self._journal, self._times
         if settings.by is not None:
             check_listed_columns({settings.by: len({*times.group})}, {}, self.training_rows, limits)
-            allowed = (limits.levels or {}).get(settings.by)
-            if allowed is not None and (unknown := sorted({*times.group} - {*allowed})):
-                raise Refusal(RefusalCode.COLUMN, f"{quote(settings.by)} has the level {quote(unknown[0])}, which is "
-                              f"not in limits.levels ({LIMITS['levels'].why})", column=settings.by)
+            self._check_levels(settings.by, times.group)
         if self._versions is None:
             return
         check_row_set(journal, self.version or 0, self._used, limits)
@@ -271,10 +221,6 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
             raise refusal_of_limits({"min_cell": f"counts of {quote(names[others[0]])} were told with another grid, "
                                      "event, entry or min_cell, or as quantiles of a description: ask with the same "
                                      "ones; other groups are allowed"}, limits)
-
-    @override
-    def _agree_on(self, reports: Mapping[str, TimesReport]) -> TimesAgreement:
-        return agree_on_times(reports)
 
     @override
     def _numbers(self, agreement: TimesAgreement) -> NDArray[np.float64]:

@@ -1,7 +1,6 @@
 """A regression at a site: its complete rows, and what the guard of its sums refuses."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,36 +11,34 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.agreement import (
     RowsAgreement,
     RowsReport,
-    agree_on_rows,
     describe_rows,
     level_names,
 )
 from resolvent.comparisons.regression.imputation import has_draws, impute
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.rows import (
-    NoCompleteRowError,
     RegressionRows,
     encode_rows,
     used_cells,
     without_gaps,
 )
-from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
-from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.limits import refusal_of_limits
+from resolvent.federation.protocol.refusals import RefusalCode, refusing
 from resolvent.federation.protocol.regression import FederatedRegression, fits_of, sends_own_fits
 from resolvent.federation.site.listed_columns import check_listed_columns
-from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
-from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
+from resolvent.federation.site.plan_run import SiteMethod
+from resolvent.federation.site.read_rows import site_cells
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
+from resolvent.federation.site.table_run import TableRun, refusing_values
 from resolvent.regression.newton import FederatedNewton
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class RegressionRun(PlanRun[FederatedRegression]):
+class RegressionRun(TableRun[FederatedRegression]):
     """One regression at a site.
 
     Attributes:
@@ -53,22 +50,14 @@ class RegressionRun(PlanRun[FederatedRegression]):
     @override
     def _read_table(self) -> None:
         plan = self.plan
-        self._limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
         with refusing(RefusalCode.EXPERIMENT):
             self._formula = plan.formula
-        frame, rows = read_site_rows(self._site, plan.table, folder=self._versions)
-        if rows is not None:
-            frame = frame.iloc[np.concatenate([*rows.splits.values()])]
-            self.version, self._journal.rows = rows.version, rows.account
+        frame = self._read_frame([*self._formula.response.columns, *self._formula.variables])
         if not frame.index.is_unique:  # such as that of a Parquet file
             frame = frame.reset_index(drop=True)
-        check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
-        with refusing(RefusalCode.VALUES):
-            try:
-                used = used_cells(frame, self._formula, plan.settings, cells=site_cells(self._site, plan.table))
-                self._frames = [without_gaps(table) for table in self._completed(used)]
-            except NoCompleteRowError as error:
-                raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
+        with refusing_values():
+            used = used_cells(frame, self._formula, plan.settings, cells=site_cells(self._site, plan.table))
+            self._frames = [without_gaps(table) for table in self._completed(used)]
             self._frame = self._frames[0]
             self._imputed = has_draws(used.loc[self._frame.index], self._frame)
             self._report = describe_rows(self._frame, self._formula, plan.settings, len(frame) - len(self._frame),
@@ -127,10 +116,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
                              {name: np.asarray(self._frame[name], np.float64) for name in self._report.numbers},
                              self._report.rows, limits)
         for name, levels in counts.items():
-            allowed = (limits.levels or {}).get(name)
-            if allowed is not None and (unknown := sorted({*levels} - {*allowed})):
-                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has the level {quote(unknown[0])}, which is not in "
-                              f"limits.levels ({LIMITS['levels'].why})", column=name)
+            self._check_levels(name, levels)
 
     def _check_label(self, rows: RegressionRows) -> None:
         """Refuse a response, such as another threshold of a column, that differs from an earlier one in few rows."""
@@ -203,45 +189,30 @@ class RegressionRun(PlanRun[FederatedRegression]):
         return self._report
 
     @override
-    def describe(self) -> dict[str, Any]:
-        return {"table": asdict(self._report)}
-
-    @override
-    def agree_alone(self) -> dict[str, Any]:
-        alone = agree_on_rows({self._membership.name: self._report}, self._formula, self.plan.settings,
-                              self.plan.table.cells)
-        return {"agreement": asdict(alone)}
-
-    @override
-    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
+    def _agreed(self, agreement: RowsAgreement) -> tuple[dict[str, Any], list[SiteMethod]]:
         """Encode the rows; the answer has the names of the columns."""
-        with refusing(RefusalCode.CONFLICT):
-            agreement = read_plain(RowsAgreement, part_of(content, "agreement"), "the server sent no agreement")
-        if agreement.sites != self.sizes:
-            raise Refusal(RefusalCode.SIZES, "the agreement has other numbers of rows than the sites have signed")
-        with refusing(RefusalCode.ENCODING):
-            settings = self.plan.settings
-            total, sites = sum(agreement.sites.values()), len(self._membership.sites)
-            # The sizes are claims of the others, through the server: they do not lower the share below that of equals.
-            self._share = max(self._report.rows / total, 1 / sites) if self.plan.privacy is not None else 1.0
-            tables = [encode_rows(frame, self._formula, settings, agreement, [self._report.rows])
-                      for frame in self._frames]
-            self.rows = tables[0]
-            self._guards, methods = list[RegressionGuard](), list[SiteMethod]()
-            for part, rows in zip(self.plan.parts, tables, strict=True):
-                for fit in fits_of(rows, settings):
-                    guard = RegressionGuard(rows, fit, self._limits, len(self._numbers),
-                                            self._formula.response.columns[-1], self._count_added)
-                    if reasons := guard.reasons():
-                        raise refusal_of_limits(reasons, self._limits)
-                    self._guards.append(guard)
-                    methods += [SiteMethod(label, part, algorithm, fit.problem, guard=guard.check)
-                                for label, algorithm in zip(fit.labels, self.plan.algorithms(fit), strict=True)]
-            self._check_label(self.rows)
-            of_tables = [self._answered_columns(rows) for rows in tables]
-            self._columns = {name: np.concatenate([columns[name] for columns in of_tables], axis=1)
-                             for name in of_tables[0]}
-            return {"columns": list(self.rows.model.columns)}, methods
+        settings = self.plan.settings
+        total, sites = sum(agreement.sites.values()), len(self._membership.sites)
+        # The sizes are claims of the others, through the server: they do not lower the share below that of equals.
+        self._share = max(self._report.rows / total, 1 / sites) if self.plan.privacy is not None else 1.0
+        tables = [encode_rows(frame, self._formula, settings, agreement, [self._report.rows])
+                  for frame in self._frames]
+        self.rows = tables[0]
+        self._guards, methods = list[RegressionGuard](), list[SiteMethod]()
+        for part, rows in zip(self.plan.parts, tables, strict=True):
+            for fit in fits_of(rows, settings):
+                guard = RegressionGuard(rows, fit, self._limits, len(self._numbers),
+                                        self._formula.response.columns[-1], self._count_added)
+                if reasons := guard.reasons():
+                    raise refusal_of_limits(reasons, self._limits)
+                self._guards.append(guard)
+                methods += [SiteMethod(label, part, algorithm, fit.problem, guard=guard.check)
+                            for label, algorithm in zip(fit.labels, self.plan.algorithms(fit), strict=True)]
+        self._check_label(self.rows)
+        of_tables = [self._answered_columns(rows) for rows in tables]
+        self._columns = {name: np.concatenate([columns[name] for columns in of_tables], axis=1)
+                         for name in of_tables[0]}
+        return {"columns": list(self.rows.model.columns)}, methods
 
     @property
     @override
@@ -254,11 +225,6 @@ class RegressionRun(PlanRun[FederatedRegression]):
     @override
     def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
         return self._columns
-
-    @override
-    def finish(self) -> dict[str, Any]:
-        """The site has nothing to add: the fit is the lead's."""
-        return {"methods": list(self.plan.labels)}
 
     @override
     def lines_before(self) -> Iterator[str]:
