@@ -45,6 +45,10 @@ class InProcess(Transport):
                   grace: float) -> dict[str, bytes]:
         return {name: self.handlers[name](bytes(message)) for name, message in messages.items()}
 
+    @override
+    def late_replies(self) -> list[tuple[str, bytes]]:
+        return []
+
 
 def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,
                    names: tuple[str, ...] | None = None, limits: Limits | None = None,

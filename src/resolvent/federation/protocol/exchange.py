@@ -146,9 +146,9 @@ def _attempt(transport: Transport, messages: dict[str, EncodedMessage], sent: Ma
         needed = min(max(quorum - len(answers.values), 1), len(waiting))
         received = transport.broadcast({party: messages[party] for party in waiting}, deadline=deadline, quorum=needed,
                                        grace=rules.grace)
-        late, reasons = transport.late_replies(), transport.reasons()
-        answers.absent |= {party: reason for party, reason in reasons.items() if party in messages}
-        _read_all([*late, *received.items()], sent, kind, read, rules.max_bytes, answers, messages)
+        if len(received) < len(waiting):
+            answers.absent |= {party: reason for party, reason in transport.reasons().items() if party in messages}
+        _read_all([*transport.late_replies(), *received.items()], sent, kind, read, rules.max_bytes, answers, messages)
         waiting = [party for party in waiting if party in messages and party not in received]
         left = end - time.monotonic()
         is_over = len(received) < needed or not waiting or left <= 0

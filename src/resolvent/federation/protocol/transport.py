@@ -71,9 +71,9 @@ class Transport(ABC):
         """Why parties of the last broadcast have no reply, as far as the adapter knows more than that none arrived."""
         return {}
 
+    @abstractmethod
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""
-        return ()
 
 
 def signed_reply(site: str, reply: bytes | memoryview) -> bytes:

@@ -1,4 +1,4 @@
-"""How the steps of secure sums travel in the messages of the rounds: the site's answers, and replies as vectors.
+"""How the steps of secure sums travel in the messages of the rounds, and replies as vectors.
 
 .. code-block:: text
 
@@ -12,7 +12,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,63 +23,12 @@ from resolvent.algorithms.combinators.fixed_point_sums import IntegerReply
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.rules import Position, Sent
-from resolvent.federation.secure.site import SecureSite
 from resolvent.simulator.storage.tree_files import digest
 
 MASKED = "masked"
 _OWN_FACTS, _OWN_ARRAYS = ("party", "counted", "refused"), ("key", "effort")
 SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
 """Kind of a message -> kind of the answer."""
-
-
-class SecureAnswers:
-    """What a party answers in secure sums.
-
-    Args:
-        site: the site's side of the protocol.
-    """
-
-    def __init__(self, site: SecureSite) -> None:
-        self._site = site
-
-    def card(self) -> dict[str, Any]:
-        """The site's public keys, for its answer to the start."""
-        return self._site.card()
-
-    def check(self, message: Message, cohort: Sequence[str] | None) -> None:
-        """Check that the site may send masked integers in answer to a message, before it works.
-
-        Args:
-            cohort: the sites that the plan has in the sum; None: the site does not know them.
-
-        Raises:
-            Refusal: it may not.
-        """
-        self._site.check_asked(position_of(message), message.facts.get("asked"), _sent(message))
-        if cohort is not None:
-            self._site.check_cohort(message.facts.get("asked"), cohort)
-
-    def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
-             ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The facts and arrays of an answer with masked integers."""
-        sent, asked = _sent(message), message.facts.get("asked")
-        mask = self._site.mask(position_of(message), asked, sent, len(integers), integers.dtype.str)
-        np.add(mask.values, integers, out=mask.values)
-        return {"shares": mask.shares, "commitment": mask.commitment, "sent": sent.shared}, {MASKED: mask.values}
-
-    def answer(self, message: Message) -> dict[str, Any]:
-        """The facts of the answer to a step after the replies, or to the cards.
-
-        Raises:
-            Refusal: the site's rules forbid it.
-        """
-        position, facts = position_of(message), message.facts
-        if message.kind == "roster":
-            self._site.accept(facts.get("cards"))
-            return {}
-        if message.kind == "list":
-            return {"signature": self._site.sign(position, facts.get("listed"))}
-        return self._site.reveal(position, facts.get("listed"), facts.get("signatures"), facts.get("shares"))
 
 
 def position_of(message: Message) -> Position:
@@ -138,7 +86,7 @@ def shared_digest(message: Message) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _sent(message: Message) -> Sent:
+def sent_in(message: Message) -> Sent:
     """What the server sent; its payload is without keys and efforts, which differ by round."""
     payload = {name: array for name, array in message.arrays.items() if name.startswith("payload")}
     return Sent(digest(payload)[:32], shared_digest(message))

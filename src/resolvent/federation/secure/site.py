@@ -43,6 +43,8 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.stores import stored_secret
+from resolvent.federation.protocol.wire import Message
+from resolvent.federation.secure.answers import MASKED, position_of, sent_in
 from resolvent.federation.secure.primitives import (
     SEED_BYTES,
     Identity,
@@ -109,6 +111,42 @@ class SecureSite:
         if self._path.exists():
             self._record = json.loads(self._path.read_text("utf-8"))
         self._secrets: dict[str, bytes] = {}
+
+    def check(self, message: Message, cohort: Sequence[str] | None) -> None:
+        """Check that the site may send masked integers in answer to a message, before it works.
+
+        Args:
+            cohort: the sites that the plan has in the sum; None: the site does not know them.
+
+        Raises:
+            Refusal: it may not.
+        """
+        asked = message.facts.get("asked")
+        self.check_asked(position_of(message), asked, sent_in(message))
+        if cohort is not None:
+            self.check_cohort(asked, cohort)
+
+    def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
+             ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The facts and arrays of an answer with masked integers."""
+        sent = sent_in(message)
+        mask = self.mask(position_of(message), message.facts.get("asked"), sent, len(integers), integers.dtype.str)
+        np.add(mask.values, integers, out=mask.values)
+        return {"shares": mask.shares, "commitment": mask.commitment, "sent": sent.shared}, {MASKED: mask.values}
+
+    def answer(self, message: Message) -> dict[str, Any]:
+        """The facts of the answer to a step after the replies, or to the cards.
+
+        Raises:
+            Refusal: the site's rules forbid it.
+        """
+        position, facts = position_of(message), message.facts
+        if message.kind == "roster":
+            self.accept(facts.get("cards"))
+            return {}
+        if message.kind == "list":
+            return {"signature": self.sign(position, facts.get("listed"))}
+        return self.reveal(position, facts.get("listed"), facts.get("signatures"), facts.get("shares"))
 
     def card(self) -> dict[str, Any]:
         """The site's public keys for the run, signed with its certificate."""

@@ -65,7 +65,7 @@ from resolvent.federation.protocol.wire import (
     tree_of_one,
     with_weak_scalars,
 )
-from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
+from resolvent.federation.secure.answers import SUM_KINDS, integers_of
 from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import epsilon_of_records
 from resolvent.federation.site.journal import Journal
@@ -133,12 +133,11 @@ class Party:
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
                  secret: bytes | None = None,
                  guard: Callable[[Any], None] = lambda payload: None) -> None:
-        self.name, self._guard, self._secret = name, guard, secret
+        self.name, self._guard, self._secret, self._sums = name, guard, secret, secure
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._policy, self._method, self._rounds = problem, policy, method, rounds
         self._journal, self._lead, self._planned = journal, lead, planned
         self._answers = StoredAnswers(store.folder)
-        self._sums = None if secure is None else SecureAnswers(secure)
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and policy.has_secret_noise

@@ -15,7 +15,7 @@ from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, answer_message
 from resolvent.federation.protocol.stores import StoredAnswers
 from resolvent.federation.protocol.wire import Message
-from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
+from resolvent.federation.secure.answers import SUM_KINDS
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
@@ -38,7 +38,7 @@ class SumParty:
                  limits: Limits, sites: Sequence[str]) -> None:
         self._sites = sites
         self.name, self.run, self._limits = name, run, limits
-        self._sums, self._answers = SecureAnswers(secure), StoredAnswers(folder)
+        self._sums, self._answers = secure, StoredAnswers(folder)
         self._integers = dict(enumerate(tables))
         path, numbers = folder / _NUMBERS, digest(list(tables))
         if path.is_file() and path.read_text("utf-8") != numbers:
