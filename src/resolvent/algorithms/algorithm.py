@@ -8,7 +8,7 @@ Nothing in this file knows about simulation or networks.
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -17,14 +17,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from resolvent.algorithms.cohort import StragglerPolicy
-from resolvent.algorithms.participation.arrivals import Arrivals
-from resolvent.algorithms.participation.rules import Participation
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, shorten
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from resolvent.algorithms.participation.rules import Participation
 
 DEFAULT_NORM_MULTIPLE = 10_000.0
 _MAX_REPR = 300  # characters
@@ -207,7 +208,7 @@ class Algorithm(CheckedArguments, eqx.Module):
             InputError: naming the setting.
         """
 
-    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+    def check_participation(self, participation: "Participation", parties: int, problem: Problem | None = None) -> None:
         """Refuse a participation that does not fit; by default all fit but arrivals, which need another server.
 
         Args:
@@ -217,7 +218,7 @@ class Algorithm(CheckedArguments, eqx.Module):
         Raises:
             InputError: what does not fit.
         """
-        if isinstance(participation, Arrivals):
+        if participation.is_asynchronous:
             raise InputError("Arrivals are replies that arrive one after the other, and the server of this algorithm "
                              "waits for a cohort: use rv.fedasync, rv.fedbuff, rv.ca2fl or rv.combinators.Asynchronous")
 

@@ -35,7 +35,6 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, LocalObjective
 from resolvent.problem.oracle import NO_MEMORY, Oracle, PartyMemory, ShapeOracle
 from resolvent.problem.problem import Problem
-from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla.known_values import count_marked
@@ -283,6 +282,10 @@ class _Marker(LocalSolver):
 
 def _marked(algorithm: Any) -> Any:
     """The algorithm with a marker for each DPSGD."""
+    if not any(solver.adds_noise for solver in tree.parts(algorithm, LocalSolver)):
+        return algorithm
+    from resolvent.problem.solvers.dpsgd import DPSGD  # few algorithms are private
+
     return tree.map_parts(lambda solver: _Marker(), algorithm, DPSGD)
 
 

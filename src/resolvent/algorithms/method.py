@@ -19,7 +19,6 @@ from resolvent.algorithms.algorithm import (
     Reply,
     ServerState,
 )
-from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -34,6 +33,8 @@ class Method(Algorithm):
     steps_without_replies: ClassVar[bool] = False
 
     def _repr_html_(self) -> str:
+        from resolvent.algorithms.traits import overview_html  # for notebooks
+
         return overview_html(self)
 
     @override

@@ -11,17 +11,15 @@ import numpy as np
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import check_ids
-from resolvent.differential_privacy.ledger import PrivacyLedger
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.metrics.metric import HELD_OUT
 from resolvent.problem.problem import PartyScores, Problem, SolvedProblem
 from resolvent.simulator.engine.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.plan import Plan
-from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
-from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
 from resolvent.simulator.record.metrics_table import MetricsTable
-from resolvent.simulator.record.party_metrics import HELD_OUT
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.record.systems import MessageBytes
 from resolvent.simulator.states import Chunk, RoundRecord
@@ -30,6 +28,9 @@ from resolvent.xla.shapes import shapes_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from resolvent.differential_privacy.ledger import PrivacyLedger
+    from resolvent.simulator.record.cross_fit import Half
 
 
 class Measurements:
@@ -58,9 +59,7 @@ class Measurements:
         self._cpu_per_round: list[float] = []
         self._restored_cpu_seconds = 0.0
         self._bytes = {"down": 0, "up": 0}
-        self._ledger = None if plan.privacy is None else PrivacyLedger(
-            plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.key_shape()), plan.task.sizes,
-            plan.participation, plan.spent)
+        self._ledger = None if plan.privacy is None else _ledger_of(plan, plan.privacy)
         self._index = plan.evaluation.parties
         # Samples that parties read while they train are training samples: no scores of them are validation scores.
         trained_on = {"validation"} if plan.description.trains_on_held_out else set()
@@ -113,11 +112,14 @@ class Measurements:
         shared = algorithm.server_model(state.server)
         if not self._uses_shared_model:
             models = [self._models_of_view(v, v.problem) for v in views]
-            halves = [cross_fit(v.problem, partial(self._models_of_view, v)) if self._uses_held_out else ()
-                      for v in views]
             scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]
-            scores = [cross_fitted_scores(v.problem, of_view, of_halves, v.parties)
-                      for v, of_view, of_halves in zip(views, scores, halves, strict=True)]
+            halves: list[tuple[Half, ...]] = []
+            if self._uses_held_out:
+                from resolvent.simulator.record.cross_fit import cross_fit, cross_fitted_scores  # few methods choose
+
+                halves = [cross_fit(v.problem, partial(self._models_of_view, v)) for v in views]
+                scores = [cross_fitted_scores(v.problem, of_view, of_halves, v.parties)
+                          for v, of_view, of_halves in zip(views, scores, halves, strict=True)]
             self._collect_scores(("",), views, scores, rounds)
             self._measure_metrics(("",), views, models, rounds, halves)
         if shared is not None:
@@ -150,7 +152,7 @@ class Measurements:
                     self._table.add(rounds, parties[mask], split, prefix + name, values[mask, number])
 
     def _measure_metrics(self, prefixes: tuple[str, ...], views: list[EvaluationView], models: list[Vector],
-                         rounds: int, halves: Sequence[tuple[Half, ...]] = ()) -> None:
+                         rounds: int, halves: "Sequence[tuple[Half, ...]]" = ()) -> None:
         """Add the metrics in addition to the score. A party whose labels do not define a metric has no row of it.
 
         Args:
@@ -188,6 +190,8 @@ class Measurements:
 
     def _measure_dissimilarity(self, shared: Vector, rounds: int) -> None:
         if "dissimilarity" in self._evaluation.diagnostics:
+            from resolvent.simulator.record.diagnostics import dissimilarity  # few runs measure it
+
             measured = dissimilarity(self._parties_problem, shared)
             self._table.add(rounds, None, "train", "dissimilarity", measured.b)
             self._table.add(rounds, None, "train", "gradient_variance", measured.gradient_variance)
@@ -195,6 +199,8 @@ class Measurements:
     def _measure_heterogeneity(self) -> None:
         """H at the minimiser of the average loss, with the norm of the gradient, which says how exact it is."""
         if "heterogeneity" in self._evaluation.diagnostics:
+            from resolvent.simulator.record.diagnostics import dissimilarity, pooled_optimum  # few runs measure it
+
             optimum = pooled_optimum(self._parties_problem, self._problem.init(keys.root_key(0)))
             heterogeneity = dissimilarity(self._parties_problem, optimum.w).heterogeneity
             self._table.add(0, None, "train", "heterogeneity", heterogeneity)
@@ -205,6 +211,8 @@ class Measurements:
         shared_model, record, train = self._algorithm.server_model, chunk.snapshot.record, jnp.array(0)
         if shared_model(chunk.state.server) is None or "line" not in self._evaluation.diagnostics:
             return
+        from resolvent.simulator.record.diagnostics import LINE_POINTS, loss_along_line  # few runs measure it
+
         with stopwatch() as watch:
             views, counted = self._storage.last_cohort(chunk), np.asarray(record.counted)
             positions, size = [v.positions for v in views], len(counted)
@@ -264,3 +272,11 @@ class Measurements:
     def _add_seconds(self, watch: Stopwatch, kind: str) -> None:
         self._seconds[kind] += watch.run
         self._seconds["compile"] += watch.compile
+
+
+def _ledger_of(plan: Plan, privacy: PrivacyBudget) -> "PrivacyLedger":
+    """What the parties spend of their budgets."""
+    from resolvent.differential_privacy.ledger import PrivacyLedger  # few runs have a budget
+
+    return PrivacyLedger(privacy, plan.algorithm, shapes_of(plan.task.init, keys.key_shape()), plan.task.sizes,
+                         plan.participation, plan.spent)

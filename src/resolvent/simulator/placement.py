@@ -23,8 +23,6 @@ from resolvent.simulator.mesh import mesh_of
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
 from resolvent.simulator.run_options import MemoryChoice
-from resolvent.simulator.storage.host_storage import HostStorage
-from resolvent.simulator.storage.shard_storage import ShardStorage
 from resolvent.simulator.storage.storage import DeviceStorage, Storage
 from resolvent.simulator.task import Task
 from resolvent.simulator.user_errors import naming_errors
@@ -77,10 +75,14 @@ def place(plan: Plan) -> Placement:
 def _storage_of(plan: Plan, mesh: Mesh | None) -> Storage:
     task, rounds = plan.task, plan.of_rounds
     if plan.memory == "host":
+        from resolvent.simulator.storage.host_storage import HostStorage  # most data fit on the device
+
         return HostStorage(rounds, task.gatherer, plan.description.party, plan.checkpoint.rows_folder)
     if plan.divides_parties:
         assert task.model is not None
         assert task.data is not None
+        from resolvent.simulator.storage.shard_storage import ShardStorage  # most runs have one process
+
         return ShardStorage(rounds, task.model, task.data)
     return DeviceStorage(rounds, *task.problems(), mesh)
 

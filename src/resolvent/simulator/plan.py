@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import jax
 import numpy as np
@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation.arrivals import Arrivals
 from resolvent.algorithms.participation.rules import Full, Participation
-from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.engine.schedulers import SchedulerChoice, Sharded
-from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulator.record.events import OnEvaluation
-from resolvent.simulator.record.party_metrics import PartyMetrics
-from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.run_options import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulator.states import Rounds
 from resolvent.simulator.task import Task, check_held_out, check_sizes
+
+if TYPE_CHECKING:
+    from resolvent.differential_privacy.account import PrivacyAccount
+    from resolvent.simulator.record.party_metrics import PartyMetrics
+    from resolvent.simulator.record.systems import VirtualClock
 
 # Metrics of a party and a round that are no diagnostics: info with such a name is not recorded.
 _NAMES_OF_METRICS = ("loss", "global_loss", "epsilon", "refused", "memory")
@@ -47,8 +48,8 @@ class EvaluationPlan:
     every: int
     parties: NDArray[np.int32]
     diagnostics: tuple[str, ...]
-    clock: VirtualClock | None
-    metrics: PartyMetrics | None = None
+    clock: "VirtualClock | None"
+    metrics: "PartyMetrics | None" = None
 
 
 def recorded_names(evaluation: EvaluationPlan) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ def recorded_names(evaluation: EvaluationPlan) -> tuple[str, ...]:
 
 
 def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],
-                    diagnostics: Sequence[str], clock: VirtualClock | None, metrics: PartyMetrics | None = None,
+                    diagnostics: Sequence[str], clock: "VirtualClock | None", metrics: "PartyMetrics | None" = None,
                     info: Sequence[str] = (), pools_data: bool = False) -> EvaluationPlan:
     """Check the arguments of ``simulate`` about evaluation, and complete them.
 
@@ -155,7 +156,7 @@ class Plan:
     checkpoint: CheckpointPlan
     callbacks: tuple[OnEvaluation, ...] = ()
     privacy: PrivacyBudget | None = None
-    spent: PrivacyAccount | None = None
+    spent: "PrivacyAccount | None" = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -163,7 +164,7 @@ class Plan:
         check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
         self.algorithm.check_participation(self.participation, self.task.parties, self.task.problem)
-        if self.evaluation.clock is not None and isinstance(self.participation, Arrivals):
+        if self.evaluation.clock is not None and self.participation.is_asynchronous:
             raise InputError("clock= measures rounds in which the server waits for all parties; Arrivals have a clock "
                              "of their own, and record simulated_seconds: leave clock= out")
         if (held_out := self.task.validation_sizes) is not None:
@@ -206,7 +207,7 @@ class Plan:
         return (*recorded_names(self.evaluation), *(("gap",) if isinstance(self.task.problem, SolvedProblem) else ()))
 
 
-def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
+def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> "PartyMetrics | None":
     """Computes the metrics of ``simulate(metrics=)``; None if there are none in addition to the score."""
     named = name_metrics(metrics, None if task.model is None else task.model.loss.score_name)
     if not named:
@@ -214,4 +215,6 @@ def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -
     if task.model is None or task.data is None:
         raise InputError("metrics are computed from predictions for data: give simulate a model and data=, not a "
                          "problem of its own")
+    from resolvent.simulator.record.party_metrics import PartyMetrics  # most runs have no metric but the score
+
     return PartyMetrics(named, task.model, task.data)

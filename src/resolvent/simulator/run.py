@@ -9,21 +9,17 @@ import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation.rules import Full
 from resolvent.arguments import with_options
 from resolvent.data.federated import FederatedData
-from resolvent.data.files.folder_lock import locked
-from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.errors import DivergedError, InputError, UnusedRepliesWarning
 from resolvent.math.tree import Vector
-from resolvent.predict.fitted import Fitted
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
@@ -56,6 +52,9 @@ from resolvent.simulator.storage.parties_view import CollectedModels
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.task import Task
 from resolvent.xla.compiled_programs import enable_compilation_cache, free_programs_sometimes
+
+if TYPE_CHECKING:
+    from resolvent.differential_privacy.account import PrivacyAccount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +113,8 @@ def simulate(algorithm: Algorithm, run: Simulation) -> Result:
     task = Task.from_arguments(run.model, run.data)
     free_programs_sometimes(run.model)
     if run.start is not None:
+        from resolvent.algorithms.combinators.warm_start import WarmStart  # few runs begin with a trained model
+
         algorithm = WarmStart(algorithm, _parameters(run.start))
     algorithm, description = prepared = task.prepare(algorithm, run.name)
     task = task.of_algorithm(algorithm)
@@ -139,11 +140,16 @@ def simulate(algorithm: Algorithm, run: Simulation) -> Result:
 
 def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:
     """A lock on the folder of the checkpoints, which the writer process holds."""
-    return locked(folder, "give checkpoint= another folder") if folder is not None and is_writer() else (
-        contextlib.nullcontext())
+    if folder is None or not is_writer():
+        return contextlib.nullcontext()
+    from resolvent.data.files.folder_lock import locked  # few runs write checkpoints
+
+    return locked(folder, "give checkpoint= another folder")
 
 
 def _parameters(start: Any) -> Vector:
+    from resolvent.predict.fitted import Fitted  # few runs begin with a trained model
+
     if isinstance(start, Fitted):
         start.check_parameters()
         return start.params
@@ -158,7 +164,7 @@ def _parameters(start: Any) -> Vector:
     return shared
 
 
-def _spent(start: RunReadings, task: Task) -> PrivacyAccount | None:
+def _spent(start: RunReadings, task: Task) -> "PrivacyAccount | None":
     """What the parties of a task have released in the run from which it starts."""
     names = None if task.data is None else task.data.parties
     account = start.privacy_account

@@ -12,6 +12,11 @@ from resolvent.simulator.record.events import OnEvaluation
 from resolvent.simulator.record.systems import VirtualClock
 
 MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
+Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
+# Diagnostics that the rounds record; the others are measured at evaluations. Other names are those of an algorithm's
+# info, and are recorded as well.
+RECORDED = frozenset({"model_change", "start_change", "inexactness", "steps"})
+READS_ALL_PARTIES = frozenset({"dissimilarity", "heterogeneity"})  # the samples of all parties at once
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
@@ -22,12 +22,13 @@ from resolvent.algorithms.algorithm import (
     server_work,
 )
 from resolvent.algorithms.cohort import StragglerPolicy
-from resolvent.algorithms.participation.rules import Participation
-from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from resolvent.algorithms.participation.rules import Participation
 
 InnerMessage: TypeAlias = Callable[[ServerState, Int[Array, ""]], Message]
 InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
@@ -70,6 +71,8 @@ class Combinator(Algorithm):
     inner: Algorithm
 
     def _repr_html_(self) -> str:
+        from resolvent.algorithms.traits import overview_html  # for notebooks
+
         return overview_html(self)
 
     def message(self, inner: InnerMessage, state: Wrapped, k: Int[Array, ""], phase: int) -> Wrapped:
@@ -113,7 +116,7 @@ class Combinator(Algorithm):
         self.check_settings(parties)
 
     @override
-    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+    def check_participation(self, participation: "Participation", parties: int, problem: Problem | None = None) -> None:
         self.inner.check_participation(participation, parties, problem)
 
     @override

@@ -23,7 +23,6 @@ from resolvent.algorithms.combinators.combinator import (
     contains,
     innermost,
 )
-from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.description import are_same
 from resolvent.algorithms.method import local_solvers, solver_memories
 from resolvent.algorithms.round import Private
@@ -93,8 +92,11 @@ class ModelState(Combinator):
     policy: ModelStatePolicy | None = eqx.field(static=True, default="average")
 
     def __check_init__(self) -> None:
-        adds_noise = contains(self.inner, PrivateParties) or any(s.adds_noise for s in local_solvers(self.inner))
-        if self.policy == "average" and adds_noise:
+        if self.policy != "average":
+            return
+        from resolvent.algorithms.combinators.private_parties import PrivateParties  # few models have a state
+
+        if contains(self.inner, PrivateParties) or any(s.adds_noise for s in local_solvers(self.inner)):
             raise InputError("ModelState(policy='average') would send statistics of samples that the noise of the "
                              "algorithm does not protect: use policy='private' or 'frozen', or layers without "
                              "statistics, such as GroupNorm")

@@ -1,7 +1,7 @@
 """Arrivals: parties that work at the same time, and reply one after the other on a virtual clock."""
 
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -71,6 +71,7 @@ class Arrivals(Participation):
     jitter: Annotated[ArrayLike, "[0, 1]"] = 0.0
     failure: Annotated[ArrayLike, "[0, 1)"] = 0.0
     weighting: Weighting = eqx.field(static=True, default="uniform")
+    is_asynchronous: ClassVar[bool] = True
 
     @override
     def check(self, parties: int) -> None:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -55,7 +55,12 @@ class Participation(CheckedArguments, eqx.Module):
         ...         return cohort, (state + 1) % len(sizes)
         >>> from resolvent.testing import check_participation
         >>> check_participation(InTurn())
+
+    Attributes:
+        is_asynchronous: whether replies arrive one after the other, so that the server cannot wait for a cohort.
     """
+
+    is_asynchronous: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self, parties: int) -> int:

@@ -35,7 +35,6 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulator.record.callbacks import Callback
-from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.run_options import RunOptions
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]

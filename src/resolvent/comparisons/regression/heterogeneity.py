@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resolvent.comparisons.judgement.wording import enumerate_names
-from resolvent.comparisons.regression.differences import Differences, sparse_differences
-from resolvent.comparisons.regression.figures import differences_figure, forest_figure
 from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
@@ -18,6 +15,8 @@ from resolvent.errors import InputError, alternatives, quote
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from resolvent.comparisons.regression.differences import Differences
 
 _LARGE_SHARE, _SMALL_P = 0.75, 0.01  # of I2 and of Cochran's test
 _Z = 1.959963984540054
@@ -92,6 +91,8 @@ class Heterogeneity:
         A site is named if the interval of its own estimate, of level 95 %, excludes zero on the other side than the
         common estimate. Differences of the intercept, thresholds and baseline are other base rates, and are left out.
         """
+        from resolvent.comparisons.judgement.wording import enumerate_names  # of comparisons, for sites that differ
+
         sentences = []
         for j, (name, line) in enumerate(self.table.iterrows()):
             is_base_rate = str(name).endswith("Intercept") or (
@@ -117,8 +118,10 @@ class Heterogeneity:
                             index=index)
 
     @cached_property
-    def differences(self) -> Differences:
+    def differences(self) -> "Differences":
         """Which coefficients differ where: Fed+ with the L1 norm around a common vector."""
+        from resolvent.comparisons.regression.differences import sparse_differences  # it takes fits of its own
+
         return sparse_differences(self.fit)
 
     def forest(self, parameter: str) -> "Figure":
@@ -129,10 +132,14 @@ class Heterogeneity:
         """
         if parameter not in self.fit.names:
             raise InputError(f"there is no parameter {quote(parameter)}{alternatives(parameter, self.fit.names)}")
+        from resolvent.comparisons.regression.figures import forest_figure  # few fits are drawn
+
         return forest_figure(self.fit, self.sites, self.table.to_dict("index")[parameter], parameter)
 
     def plot(self) -> "Figure":
         """The picture of ``differences``: parameters by sites."""
+        from resolvent.comparisons.regression.figures import differences_figure  # few fits are drawn
+
         return differences_figure(self.differences)
 
 

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.arguments import checked
-from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
 from resolvent.comparisons.regression.imputation import Imputations
-from resolvent.comparisons.regression.likelihoods import search
 from resolvent.comparisons.regression.model import RegressionModel
-from resolvent.comparisons.regression.random_intercepts import check_random_intercept, fit_random_intercept
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_tables
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings, Site
@@ -133,9 +130,13 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
         means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
     fit = regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
     if settings.site == "random":
+        from resolvent.comparisons.regression.random_intercepts import fit_random_intercept  # few fits have one
+
         fit = replace(fit, random=fit_random_intercept(fit, settings.rounds))
     if not fit.asks_likelihoods:
         return fit
+    from resolvent.comparisons.regression.likelihoods import search  # few fits ask for further ones
+
     return replace(fit, likelihoods=search(fit, fit.likelihood_tests, fit.profile, settings.rounds))
 
 
@@ -145,6 +146,8 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     if settings.baseline_times is not None and model.family_name != "cox":
         raise InputError("baseline_times are of a Cox model, whose label is Surv(time, event): leave them out")
     if settings.site == "random":
+        from resolvent.comparisons.regression.random_intercepts import check_random_intercept
+
         check_random_intercept(model)
         if settings.has_penalty or settings.firth:
             raise InputError("a random intercept is fitted without a penalty: leave l1, l2 and firth out")
@@ -163,10 +166,13 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")
     check_errors(model, settings.errors)
-    for text in settings.tests or ():
-        constraints_of(text, model)
-    for text in settings.likelihood_tests or ():
-        coordinates_of(text, model)
+    if settings.tests or settings.likelihood_tests:
+        from resolvent.comparisons.regression.hypotheses import constraints_of, coordinates_of
+
+        for text in settings.tests or ():
+            constraints_of(text, model)
+        for text in settings.likelihood_tests or ():
+            coordinates_of(text, model)
     for name in settings.profile or ():
         if name not in model.names:
             raise InputError(f"profile: there is no coefficient {quote(name)}{alternatives(name, model.names)}")

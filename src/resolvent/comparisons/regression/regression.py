@@ -10,10 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.comparisons.regression.fit import Fit
-from resolvent.comparisons.regression.hazards import Clock, baseline, proportional_hazards, survival_curves
 from resolvent.comparisons.regression.heterogeneity import Heterogeneity, heterogeneity
-from resolvent.comparisons.regression.hypotheses import HypothesisTest, wald_test
-from resolvent.comparisons.regression.predictions import Predictor, Scale
 from resolvent.comparisons.regression.wording import summary
 from resolvent.errors import InputError
 
@@ -21,7 +18,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from resolvent.comparisons.regression.hazards import Clock
+    from resolvent.comparisons.regression.hypotheses import HypothesisTest
+    from resolvent.comparisons.regression.predictions import Predictor, Scale
 
+
+# Its methods import what they compute with: few fits are asked for all of it.
 class Regression(Fit):
     """A regression that was fitted over all sites by sums; its numbers are those of ``Fit``.
 
@@ -43,15 +45,17 @@ class Regression(Fit):
         return self.heterogeneity() if can_differ else None
 
     @property
-    def predictor(self) -> Predictor:
+    def predictor(self) -> "Predictor":
         """What predictions need, without the rows."""
+        from resolvent.comparisons.regression.predictions import Predictor
+
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
         if self.imputed is not None:
             return Predictor(self.model, estimates, self.covariance, self.imputed.freedom, self.level,
                              self.imputed.within, self.imputed.count)
         return Predictor(self.model, estimates, self.covariance, self.degrees_of_freedom_of_tests, self.level)
 
-    def predict(self, rows: "pd.DataFrame", *, scale: Scale = "response") -> "pd.DataFrame":
+    def predict(self, rows: "pd.DataFrame", *, scale: "Scale" = "response") -> "pd.DataFrame":
         """Predict new rows: the mean of each with its standard error (delta method) and interval.
 
         Args:
@@ -91,7 +95,7 @@ class Regression(Fit):
         """
         return self.predictor.effects(column, rows)
 
-    def test(self, *hypotheses: str) -> HypothesisTest:
+    def test(self, *hypotheses: str) -> "HypothesisTest":
         """Wald's test of hypotheses, all together: of a factor, of several terms, or of a contrast.
 
         The statistic is chi-squared, or F where the table has t statistics. It follows from the covariance of the
@@ -107,9 +111,11 @@ class Regression(Fit):
         Example:
             >>> fit.test("C(ward)", "age:sex").p  # doctest: +SKIP
         """
+        from resolvent.comparisons.regression.hypotheses import wald_test
+
         return wald_test(self, hypotheses)
 
-    def likelihood_test(self, *hypotheses: str) -> HypothesisTest:
+    def likelihood_test(self, *hypotheses: str) -> "HypothesisTest":
         """The likelihood-ratio test of hypotheses, all together; families with a dispersion have the F test.
 
         It takes a fit under the hypotheses, by further rounds, where all rows are in one table.
@@ -133,7 +139,7 @@ class Regression(Fit):
 
     @property
     @override
-    def tested(self) -> Mapping[str, HypothesisTest | str]:
+    def tested(self) -> "Mapping[str, HypothesisTest | str]":
         tests: dict[str, HypothesisTest | str] = {}
         for texts, test in ((self.tests, self.test), (self.likelihood_tests, self.likelihood_test)):
             for text in texts:
@@ -158,6 +164,8 @@ class Regression(Fit):
         Raises:
             InputError: it is no Cox model, or the rows are at the sites, whose times of events would be told.
         """
+        from resolvent.comparisons.regression.hazards import baseline
+
         return baseline(self)
 
     def survival(self, rows: "pd.DataFrame") -> "pd.DataFrame":
@@ -173,9 +181,11 @@ class Regression(Fit):
         Example:
             >>> fit.survival(pd.DataFrame({"age": [50, 60]}))  # doctest: +SKIP
         """
+        from resolvent.comparisons.regression.hazards import survival_curves
+
         return survival_curves(self, self.predictor, rows)
 
-    def proportional_hazards(self, clock: Clock = "km") -> "pd.DataFrame":
+    def proportional_hazards(self, clock: "Clock" = "km") -> "pd.DataFrame":
         """Of a Cox model, the test whether coefficients change with the time; see Grambsch and Therneau, 1994.
 
         It is the test of lifelines, and of ``cox.zph`` in R's survival before version 3: scaled residuals of Schoenfeld
@@ -188,6 +198,8 @@ class Regression(Fit):
         Returns:
             A row for each coefficient, and for all together: ``statistic``, ``degrees of freedom`` and ``p``.
         """
+        from resolvent.comparisons.regression.hazards import proportional_hazards
+
         return proportional_hazards(self, clock)
 
     @override

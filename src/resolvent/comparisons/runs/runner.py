@@ -31,7 +31,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
 from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
-from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
+from resolvent.simulator.run_options import READS_ALL_PARTIES
 from resolvent.simulator.storage.shard_storage import keep_own_parties
 
 _JUDGEMENT, _REPORT = "judging the gains", "writing the report"  # the parts of a run that follow its methods

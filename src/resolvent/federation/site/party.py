@@ -74,11 +74,12 @@ from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import scores_of_model, smallest_split
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
+from resolvent.problem.metrics.metric import HELD_OUT
 from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.engine.evaluate import evaluate_models
-from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
+from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.simulator.storage.tree_files import digest
 
 

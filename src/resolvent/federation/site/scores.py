@@ -41,10 +41,11 @@ from numpy.typing import NDArray
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
+from resolvent.problem.metrics.metric import HELD_OUT
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.evaluate import evaluate_models
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
-from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
+from resolvent.simulator.record.party_metrics import PartyMetrics
 
 if TYPE_CHECKING:
     from resolvent.comparisons.judgement.advice import SiteEvidence

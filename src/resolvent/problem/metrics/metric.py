@@ -19,6 +19,7 @@ from resolvent.problem.models.losses import higher_is_better as is_higher
 
 Task = Literal["classification", "regression", "structured", "any"]
 Sampling = Literal["rows", "classes", "ranks"]
+HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
 _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function's second parameter
 _MAX_GROUPS = 100  # number of groups of samples that the jackknife leaves out in turn
 _OTHER_NAMES = ("loss", "gap", "refused", "replies", "rows")  # quantities of a run or of an evaluation

@@ -1,7 +1,7 @@
 """Measures of how much the parties differ, and of what an aggregation does to their losses."""
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, shares_by_size
 from resolvent.problem.solvers.lbfgs import lbfgs
 
-Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
-# Diagnostics that the rounds record; the others are measured at evaluations. Other names are those of an algorithm's
-# info, and are recorded as well.
-RECORDED = frozenset({"model_change", "start_change", "inexactness", "steps"})
-READS_ALL_PARTIES = frozenset({"dissimilarity", "heterogeneity"})  # the samples of all parties at once
 LINE_POINTS = 11
 
 

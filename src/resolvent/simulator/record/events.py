@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
 from resolvent.simulator.mesh import from_writer, is_writer
@@ -19,6 +18,7 @@ from resolvent.simulator.record.metrics_table import means_by
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.data.federated import FederatedData
     from resolvent.simulator.record.result import Result
 
 
@@ -158,7 +158,7 @@ class RunCallbacks:
                     close()
 
 
-def read_only(data: FederatedData | None) -> FederatedData | None:
+def read_only(data: "FederatedData | None") -> "FederatedData | None":
     """The same data whose arrays cannot be edited: in host memory, the next rounds read them."""
     shown = copy.copy(data)
     for name in ("x", "y", "weights"):

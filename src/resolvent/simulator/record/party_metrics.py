@@ -13,12 +13,10 @@ from resolvent.data.samples import Task
 from resolvent.math.tree import Vector
 from resolvent.predict.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
+from resolvent.problem.metrics.metric import HELD_OUT, Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.cross_fit import Half
-
-HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
 
 
 class MetricValues(NamedTuple):

@@ -13,25 +13,23 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.predict.fitted import Fitted
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels, DeviceParties, PartiesView
-from resolvent.tables.drift import TrainingRows, summarize
-from resolvent.tables.encoding_files import encoding_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.predict.fitted import Fitted
     from resolvent.simulator.record.model_folder import SavedModels
+    from resolvent.tables.drift import TrainingRows
 
 _MODELS_AT_ONCE = 1000  # personal models that are computed at a time, of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
@@ -142,12 +140,15 @@ class Result(RunReadings):
         return problem.model if isinstance(problem, LearningProblem) else None
 
     @override
-    def fitted(self, site: int | str | None = None) -> Fitted:
+    def fitted(self, site: int | str | None = None) -> "Fitted":
         if self.data is None or self.model is None:
             raise InputError("the run had a problem without samples, so there are no rows to predict for")
         params = self.server_model if site is None else self.personal_model(site)
         if params is None:
             raise InputError(f"{self.name} has no shared model: name a site")
+        from resolvent.predict.fitted import Fitted  # of few runs, predictions are computed at once
+        from resolvent.tables.encoding_files import encoding_of
+
         name = None if site is None else self.data.parties[self.data.index(site)]
         return Fitted(self.model, params, encoding_of(self.data), self.name, name, self.rounds,
                       training=self._training)
@@ -156,6 +157,7 @@ class Result(RunReadings):
     def saved_models(self) -> "SavedModels":
         """The models of the run with what is needed to use them, as they are written to a folder."""
         from resolvent.simulator.record.model_folder import SavedModels  # imported here: few runs are saved
+        from resolvent.tables.encoding_files import encoding_of
 
         names = [f"party {k}" for k in range(self.problem.parties)] if self.data is None else self.data.parties
         encoding = None if self.data is None else encoding_of(self.data)
@@ -163,8 +165,11 @@ class Result(RunReadings):
                            self.digest, self._training)
 
     @cached_property
-    def _training(self) -> TrainingRows | None:
+    def _training(self) -> "TrainingRows | None":
         """The summary of the training rows; None with a private algorithm, whose guarantee does not cover it."""
+        from resolvent.algorithms.combinators.private_parties import is_private  # few runs are saved
+        from resolvent.tables.drift import summarize
+
         return None if self.data is None or is_private(self.algorithm) else summarize(self.data)
 
     def save(self, folder: Path | str) -> None:

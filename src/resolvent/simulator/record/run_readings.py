@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.data.html_tables import html_facts, html_table
-from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
-from resolvent.simulator.record.plots import learning_curves, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from resolvent.differential_privacy.account import PrivacyAccount
     from resolvent.predict.fitted import Fitted
 
 _SPLITS = ("train", "validation", "test")
@@ -52,10 +50,13 @@ class RunReadings(ABC):
     facts: dict[str, Any]
 
     @property
-    def privacy_account(self) -> PrivacyAccount | None:
+    def privacy_account(self) -> "PrivacyAccount | None":
         """What the parties have released, if the run had ``privacy=``."""
-        facts = self.facts.get("privacy")
-        return None if facts is None else PrivacyAccount.from_facts(facts)
+        if (facts := self.facts.get("privacy")) is None:
+            return None
+        from resolvent.differential_privacy.account import PrivacyAccount  # few runs are private
+
+        return PrivacyAccount.from_facts(facts)
 
     @property
     @abstractmethod
@@ -108,6 +109,8 @@ class RunReadings(ABC):
         return "" if mean != mean else f", mean test {self.score_name} {mean:.3f}"
 
     def _repr_html_(self) -> str:
+        from resolvent.data.html_tables import html_facts, html_table  # for notebooks
+
         scores = self.scores()
         title = f"{self.name}: {self.rounds} rounds{self._last_score()}"
         if not len(scores):
@@ -172,6 +175,8 @@ class RunReadings(ABC):
         if metrics.empty:
             raise InputError(f"plot(party={quote(party)}): this party was not evaluated; result.scores() has a column "
                              "for each party that was")
+        from resolvent.simulator.record.plots import learning_curves, new_figure  # few runs are drawn
+
         figure, axes = new_figure()
         learning_curves(axes, metrics, self.score_name, split)
         return figure
