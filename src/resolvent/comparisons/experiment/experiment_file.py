@@ -35,7 +35,7 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulator.record.callbacks import Callback
-from resolvent.simulator.run_options import RunOptions
+from resolvent.simulator.run_options import Diagnostic, RunOptions
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]
 
