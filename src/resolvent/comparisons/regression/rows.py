@@ -103,9 +103,11 @@ class RegressionRows:
             return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
                                  offsets=self.offsets, weights=self.weights, clusters=self.clusters, power=power,
                                  ties=model.ties, l2=penalty, longest=max(model.site_rows))
-        regression = RowRegression
+        regression: type[RowRegression] = RowRegression
         if model.keeps_intercepts:
-            from resolvent.regression.site_intercepts import SiteIntercepts as regression  # few models have them
+            from resolvent.regression.site_intercepts import SiteIntercepts  # few models have them
+
+            regression = SiteIntercepts
         return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
                           clusters=self.clusters, power=power, start=model.start, l2=penalty, block=model.block)
 
