@@ -41,6 +41,8 @@ from resolvent.tables.text_formats import TextFormat
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.regression.site_intercepts import SiteIntercepts
+
 DATES_AS_NUMBERS = "replace it by a number, such as the days since a first day, or the year"
 _SHOWN = 8  # levels in a message
 
@@ -103,7 +105,7 @@ class RegressionRows:
             return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
                                  offsets=self.offsets, weights=self.weights, clusters=self.clusters, power=power,
                                  ties=model.ties, l2=penalty, longest=max(model.site_rows))
-        regression: type[RowRegression] = RowRegression
+        regression: type[RowRegression | SiteIntercepts] = RowRegression
         if model.keeps_intercepts:
             from resolvent.regression.site_intercepts import SiteIntercepts  # few models have them
 
