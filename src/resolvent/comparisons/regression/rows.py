@@ -32,6 +32,7 @@ from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.families import FAMILIES
 from resolvent.regression.objective import RegressionProblem, RowRegression
+from resolvent.regression.site_intercepts import SiteIntercepts
 from resolvent.tables.cells import ALL_COLUMNS, CellRules, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import check_magnitudes, label_kind, read_feature
 from resolvent.tables.party_tables import natural_order, read_owners
@@ -40,8 +41,6 @@ from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from resolvent.regression.site_intercepts import SiteIntercepts
 
 DATES_AS_NUMBERS = "replace it by a number, such as the days since a first day, or the year"
 _SHOWN = 8  # levels in a message
@@ -105,11 +104,7 @@ class RegressionRows:
             return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
                                  offsets=self.offsets, weights=self.weights, clusters=self.clusters, power=power,
                                  ties=model.ties, l2=penalty, longest=max(model.site_rows))
-        regression: type[RowRegression | SiteIntercepts] = RowRegression
-        if model.keeps_intercepts:
-            from resolvent.regression.site_intercepts import SiteIntercepts  # few models have them
-
-            regression = SiteIntercepts
+        regression = SiteIntercepts if model.keeps_intercepts else RowRegression
         return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
                           clusters=self.clusters, power=power, start=model.start, l2=penalty, block=model.block)
 
