@@ -26,7 +26,7 @@ from resolvent.federation.lead import lead as federation_lead
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder
-from resolvent.federation.protocol.events import MembersReport, PhaseReport
+from resolvent.federation.protocol.events import MembersReport, PhaseReport, Revocation
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
@@ -337,6 +337,41 @@ def test_a_job_that_a_participant_has_lost_is_started_again(kind, name, tmp_path
              notify=notes.append)
     assert len(session.jobs) == 2
     assert notes[0] == f"{name} started again without the job, which ends now"
+
+
+class LostConnection(FakeSession):
+    """A server whose job has an event, and that loses the connection once while the job runs."""
+
+    states = 0
+
+    def state(self, job):
+        self.states += 1
+        if self.states == 2:
+            raise ConnectionError("the network")
+        return JobState("FINISHED:COMPLETED", True) if self.states > 3 else JobState("RUNNING", False)
+
+    def running_jobs(self):
+        return {"job 1"}
+
+    def progress(self, job, since):
+        return [Revocation("berlin")][since:], None
+
+    def fetch(self, job, target):
+        outcome = super().fetch(job, target)
+        return {**outcome, "events": [Revocation("berlin").plain(), *outcome["events"]]}
+
+
+def test_an_event_is_shown_once_although_the_connection_was_lost(tmp_path, monkeypatch):
+    consortium, events = Consortium(tmp_path), []
+    session = LostConnection(consortium, {"stops": 0})
+    monkeypatch.setattr(federation_watchdog, "open_session", session.open)
+    monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
+    monkeypatch.setattr(federation_waits, "_RECONNECT", 0.0)
+    federate(lead_note(engine="nvflare"), consortium.experiment, tmp_path / "out-lead", consortium.job(), events.append,
+             notify=lambda text: None)
+    assert session.states > 3
+    assert events.count(Revocation("berlin")) == 1
+    assert any(isinstance(event, PhaseReport) for event in events)
 
 
 class QueuedSession(ChangedSession):

@@ -50,6 +50,7 @@ class Watchdog(Follower):
         self._jobs, self._is_superseded = [*jobs], is_changed
         self._followed: set[str] = set()  # jobs that this command has started, or has seen at work
         self._started = 0  # number of jobs that this command has started
+        self._observed = 0  # number of events of the current job that this command has observed
         self._last_check, self._idle_checks = time.monotonic(), 0
         self._failed_downloads = 0
         self._signs: dict[str, tuple[float | None, float]] = {}  # site -> its last sign, and when it was new here
@@ -66,11 +67,11 @@ class Watchdog(Follower):
             self._end_job(session)
         if not self._jobs:
             self._start_job(session)
-        state, number = self._follow_job(session)
+        state = self._follow_job(session)
         self._watch.expect(Waiting("results"))
         outcome = self._fetch(session, state) if state.is_done else None
         if outcome is not None and (outcome["status"] == "complete" or self._jobs[-1] in self._followed):
-            for event in outcome.get("events", [])[number:]:
+            for event in outcome.get("events", [])[self._observed:]:
                 self._watch.observe(read_event(event))
             return outcome
         if outcome is not None:
@@ -82,22 +83,22 @@ class Watchdog(Follower):
         self._start_job(session)
         return None
 
-    def _follow_job(self, session: LeadSession) -> tuple[JobState, int]:
-        """Follow the current job to its end; returns its last state, and the number of events that it has reported."""
-        job, number = self._jobs[-1], 0
+    def _follow_job(self, session: LeadSession) -> JobState:
+        """Follow the current job to its end; returns its last state."""
+        job = self._jobs[-1]
         while True:
             state = session.state(job)
             if state.is_known and not state.is_done:
                 self._followed.add(job)
-            events, waiting = session.progress(job, number)
-            number += len(events)
+            events, waiting = session.progress(job, self._observed)
+            self._observed += len(events)
             wait = waiting or replace(self._delay, state=state.text)
             self._watch.expect(wait)
             for event in events:
                 self._watch.observe(event)
             is_complete = any(isinstance(event, Completion) for event in events)
             if state.is_done or not state.is_known or self._end_if_idle(session, state.text):
-                return state, number
+                return state
             time.sleep(_POLL)
             while is_complete and self._is_at_work(session):  # it no longer answers ``progress``
                 time.sleep(_POLL)
@@ -186,7 +187,7 @@ class Watchdog(Follower):
             raise FederationEndedError(str(error)) from error
         self._jobs.append(job)
         self._followed.add(job)
-        self._started, self._failed_downloads = self._started + 1, 0
+        self._started, self._failed_downloads, self._observed = self._started + 1, 0, 0
         self._save(self._jobs)
 
 

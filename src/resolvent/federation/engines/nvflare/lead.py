@@ -74,8 +74,13 @@ class LeadSession:
         return {str(job.job_id) for job in self._session.get_system_info().job_info}
 
     def idle_sites(self) -> set[str]:
-        """The connected sites that run no job."""
-        entries = self._session.get_client_job_status() or []
+        """The connected sites that run no job; empty if a site does not say it, such as one that is frozen."""
+        from nvflare.fuel.flare_api.api_spec import NoConnection
+
+        try:
+            entries = self._session.get_client_job_status() or []
+        except NoConnection:  # the server waits longer for a site than this connection waits for the server
+            return set()
         return {str(entry["client_name"]) for entry in entries if entry.get("status") == _NO_JOBS}
 
     def progress(self, job: str, since: int) -> tuple[list[Event], Waiting | None]:

@@ -8,6 +8,9 @@ from resolvent.federation.protocol.kits import KitNote
 
 _MODULES = {"server": ("nvflare.private.fed.app.server.server_train", "fed_server.json"),
             "site": ("nvflare.private.fed.app.client.client_train", "fed_client.json")}
+# Seconds for which the server waits for sites that do not end, after the end of its program; otherwise 900. Only then
+# the lead has the outcome.
+_SETTINGS = {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "10"}
 
 
 def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Mapping[str, str]) -> EngineProcess:
@@ -22,4 +25,4 @@ def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Map
     options = ["secure_train=true", "org=federation", "config_folder=config"]
     options += [] if note.kind == "server" else [f"uid={note.name}"]
     command = ["resolvent.federation.engines.nvflare.start", module, "-m", str(note.kit), "-s", settings]
-    return start_process(note.kit, [*command, "--set", *options], environment)
+    return start_process(note.kit, [*command, "--set", *options], {**_SETTINGS, **environment})
