@@ -13,7 +13,15 @@ from resolvent.errors import InputError, check_range
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import MAX_BYTES, EncodedMessage, Message, WireError, checked_kind, decode
+from resolvent.federation.protocol.wire import (
+    MAX_BYTES,
+    EncodedMessage,
+    Message,
+    WireError,
+    checked_kind,
+    decode,
+    messages_to,
+)
 
 
 class FederationStoppedError(RuntimeError):
@@ -126,8 +134,7 @@ def ask_about_plan(transport: Transport, kind: str, run: str, contents: Mapping[
     Args:
         contents: site -> plain values.
     """
-    messages = {site: EncodedMessage(Message(kind, run, facts={"party": site, "content": content}))
-                for site, content in contents.items()}
+    messages = messages_to({site: {"content": content} for site, content in contents.items()}, kind, run)
     return exchange(transport, messages, "answer", lambda message: message.fact("content", dict),
                     replace(rules, quorum=None, retries=rules.retries if rules.quorum is None else 0))
 

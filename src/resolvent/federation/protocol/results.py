@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SPLIT = "test"  # on which methods are judged
+TABLES = "tables of the sites"  # what a run of a federation trains on
 
 
 @dataclass(frozen=True)
@@ -61,27 +62,17 @@ class FederationRun:
     """The outcome of a run, as the lead or a site knows it.
 
     Attributes:
-        sites: names of the sites whose scores the folder can have.
-        train: number of training rows of each site.
-        test: number of test rows of each site.
         methods: label -> method.
-        notes: facts for the reader of the report.
+        data: the rows of the sites whose scores the folder can have; of a site, its digest is without weights.
         warnings: facts that the report shows first.
-        party: number of the site whose folder it is, from which the split of its rows follows; None for the lead.
-        digest: digest of the site's samples without weights; empty for the lead.
     """
 
+    name: str
     experiment: FederatedExperiment
-    sites: Sequence[str]
-    train: Sequence[int]
-    test: Sequence[int]
     methods: Mapping[str, TrainedMethod]
     verdict: Verdict
-    notes: Sequence[str] = ()
+    data: DataRecord
     warnings: Sequence[str] = ()
-    party: int | None = None
-    digest: str = ""
-    name: str = ""
 
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, TrainedMethod],
@@ -152,9 +143,9 @@ def share_warnings(sites: Sequence[str], train: Sequence[int]) -> list[str]:
 
 
 def _record(run: FederationRun) -> RunRecord:
-    experiment, bound, verdict = run.experiment, run.experiment.file.bound, run.verdict
+    experiment, bound, verdict, data = run.experiment, run.experiment.file.bound, run.verdict, run.data
     model = next(iter(run.methods.values())).models.model
-    warnings = [*run.warnings, *share_warnings(run.sites, run.train),
+    warnings = [*run.warnings, *share_warnings(data.parties, data.train),
                 *(line for label, sites in verdict.diverged.items()
                   if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
     methods = {label: method_record(experiment.file.preset_of(label), verdict, label, method.runs,
@@ -162,8 +153,7 @@ def _record(run: FederationRun) -> RunRecord:
                                     is_untuned=is_untuned(experiment.algorithm(label)))
                for label, method in run.methods.items()}
     return record_of(
-        verdict, experiment.seeds, DataRecord("tables of the sites", list(run.sites), list(run.train), list(run.test),
-                                              run.digest, list(run.notes), run.party), methods,
-        name=experiment.file.name, run=run.name, title=bound.values["title"] or experiment.file.name,
-        warnings=warnings, experiment=bound.settings(), code=bound.codes(), rounds=experiment.rounds,
-        folds=experiment.folds, coefficients=tested_coefficients(model, experiment.folds))
+        verdict, experiment.seeds, data, methods, name=experiment.file.name, run=run.name,
+        title=bound.values["title"] or experiment.file.name, warnings=warnings, experiment=bound.settings(),
+        code=bound.codes(), rounds=experiment.rounds, folds=experiment.folds,
+        coefficients=tested_coefficients(model, experiment.folds))

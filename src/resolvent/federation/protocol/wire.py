@@ -434,3 +434,10 @@ class EncodedMessage:
 
     def __bytes__(self) -> bytes:
         return b"".join(self.parts)
+
+
+def messages_to(facts: Mapping[str, Mapping[str, Any]], kind: str, run: str, round: int = 0,
+                phase: int = 0) -> dict[str, EncodedMessage]:
+    """Name of a party -> its message without arrays, from the facts for each."""
+    return {party: EncodedMessage(Message(kind, run, round, phase, {"party": party, **of_party}))
+            for party, of_party in facts.items()}

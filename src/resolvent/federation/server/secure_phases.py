@@ -26,7 +26,7 @@ from resolvent.federation.protocol.exchange import Answers, FederationStoppedErr
 from resolvent.federation.protocol.refusals import reasons_of_sites
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import EncodedMessage, Message, WireError
+from resolvent.federation.protocol.wire import Message, WireError, messages_to
 from resolvent.federation.secure.answers import MASKED, SUM_KINDS, reply_of_integers
 from resolvent.federation.secure.rules import Position, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
@@ -67,8 +67,7 @@ class SecurePhases:
 
     def begin(self, run: str, cards: Mapping[str, Any], answers: Answers) -> None:
         """Let every site accept the cards of all sites; they are stored. ``answers`` gets the bytes."""
-        messages = {
-            name: EncodedMessage(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
+        messages = messages_to({name: {"cards": dict(cards)} for name in cards}, "roster", run)
         accepted = exchange(self._transport, messages, SUM_KINDS["roster"], _facts_of,
                             replace(self._rounds, quorum=None))
         answers.bytes_down += accepted.bytes_down
@@ -91,9 +90,7 @@ class SecurePhases:
         self._rounds = rules = replace(self._rounds, quorum=None)
         self._asked, answers = sorted(names), Answers()
         if self.stored(position) is None:
-            messages = {
-                name: EncodedMessage(Message("sum", run, *position, {"party": name, "asked": self._asked}))
-                for name in names}
+            messages = messages_to({name: {"asked": self._asked} for name in names}, "sum", run, *position)
             answers = exchange(self._transport, messages, "reply", partial(read_masked, count=count, words=2), rules)
             if answers.absent:
                 raise FederationStoppedError(reasons_of_sites(answers.absent))
@@ -193,9 +190,8 @@ class SecurePhases:
         if rounds.quorum is not None:
             is_timed = rounds.deadline is not None or not math.isinf(rounds.grace)
             rounds = replace(rounds, quorum=quorum, retries=0 if is_timed else rounds.retries)
-        messages = {
-            name: EncodedMessage(Message(kind, total.run, *total.position, {"party": name, **facts(name)}))
-            for name in total.listed if name in self._transport.parties}
+        messages = messages_to({name: facts(name) for name in total.listed if name in self._transport.parties}, kind,
+                               total.run, *total.position)
         received = exchange(self._transport, messages, SUM_KINDS[kind], _facts_of, rounds)
         answers.bytes_down += received.bytes_down
         answers.bytes_up += received.bytes_up

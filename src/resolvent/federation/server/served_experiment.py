@@ -21,6 +21,7 @@ from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
 from resolvent.comparisons.runs.compared_methods import MethodRun
+from resolvent.comparisons.runs.record import DataRecord
 from resolvent.comparisons.runs.summary import refused_replies
 from resolvent.data.files.plain_values import read_plain
 from resolvent.data.samples import split_sizes
@@ -32,7 +33,14 @@ from resolvent.federation.protocol.judgement import join_judgements, read_judgem
 from resolvent.federation.protocol.limits import one_split_note
 from resolvent.federation.protocol.names import run_of_table
 from resolvent.federation.protocol.plan import Part
-from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
+from resolvent.federation.protocol.results import (
+    SPLIT,
+    TABLES,
+    FederationRun,
+    TrainedMethod,
+    evidence_of_run,
+    write_run_folder,
+)
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, conflicts_of_names, misfits
 from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of
@@ -344,8 +352,8 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
         note = [self.decisive.note] if self.decisive.note else []
         not_counted = [line for label, method in methods.items()
                        if (line := refusals(label, refused_replies(method.runs))) is not None]
-        return FederationRun(experiment, self.sites, train, test, methods, verdict, (*note, *self.notes, *notes),
-                             [*not_counted, *warnings], name=self.job.run)
+        data = DataRecord(TABLES, [*self.sites], [*train], [*test], notes=[*note, *self.notes, *notes])
+        return FederationRun(self.job.run, experiment, methods, verdict, data, [*not_counted, *warnings])
 
 
 def _norms(label: str, part: Part, reports: Sequence[Event], ids: Mapping[int, int]) -> "pd.DataFrame":

@@ -22,7 +22,7 @@ from resolvent.federation.protocol.events import Event, Observer, Refusal, Revoc
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import EncodedMessage, Message, refusal_code
+from resolvent.federation.protocol.wire import EncodedMessage, messages_to, refusal_code
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
 _RECONNECT = 2.0  # seconds between two attempts to connect
@@ -68,8 +68,7 @@ class WatchedTransport(Transport):
             return {}
         if warned := self._unwarned & {*messages}:
             self._unwarned -= warned
-            warnings = {site: EncodedMessage(Message("second session", self._run, facts={"party": site, "content": {}}))
-                        for site in warned}
+            warnings = messages_to({site: {"content": {}} for site in warned}, "second session", self._run)
             self._inner.broadcast(warnings, deadline=_WARNING, quorum=len(warned), grace=0.0)
         self._wait = self._wait_for(messages)
         self.bytes_down += sum(message.size for message in messages.values())

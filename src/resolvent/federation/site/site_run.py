@@ -25,6 +25,7 @@ from resolvent.comparisons.judgement.row_values import (
 from resolvent.comparisons.judgement.site_judgement import plain_site
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.compared_methods import MethodRun
+from resolvent.comparisons.runs.record import DataRecord
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.partition.splits import Resplit, resplit
@@ -36,6 +37,7 @@ from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.results import (
     SPLIT,
+    TABLES,
     FederationRun,
     TrainedMethod,
     evidence_of_run,
@@ -318,7 +320,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         judged = next(iter(run.verdict.sites.sites), None)
         limits, algorithms = self._limits, map(self.plan.algorithm, labels)
         if (not all(scored_splits(limits, algorithm, ["test"]) for algorithm in algorithms)
-                or min(run.test) < limits.min_cell):
+                or min(run.data.test or (0,)) < limits.min_cell):
             judged = None
         if judged is not None and limits.min_cell > 1:
             judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"",
@@ -360,16 +362,10 @@ class SiteRun(PlanRun[FederatedExperiment]):
         evidence = evidence_of_run(experiment, self._decisive, of_party, model, {self._number: self._name}, rows,
                                    baseline if rows is not None and baseline in rows.values else None)
         train, test = ([int(first.data.sizes(split)[0])] for split in ("train", "test"))
-        return FederationRun(experiment, (self._name,), train, [self.table.rows] if self._folds else test, methods,
-                             judge(evidence), self._notes_on_folds(),
-                             party=self._number, digest=fingerprint_of(replace(first.data, weights=None)),
-                             name=self._folder.name)
-
-    def _notes_on_folds(self) -> list[str]:
-        """Why there is one split of the rows where the plan asks for folds."""
-        if self._against_folds is None:
-            return []
-        return [one_split_note(self._name, self._against_folds)]
+        notes = [] if self._against_folds is None else [one_split_note(self._name, self._against_folds)]
+        data = DataRecord(TABLES, [self._name], train, [self.table.rows] if self._folds else test,
+                          fingerprint_of(replace(first.data, weights=None)), notes, self._number)
+        return FederationRun(self._folder.name, experiment, methods, judge(evidence), data)
 
     def _method(self, label: str, rows: _PartRows, personal: Vector, shared: Vector | None) -> TrainedMethod:
         """The models of a method with one seed and fold, and their scores on the site's rows."""

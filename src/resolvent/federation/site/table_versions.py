@@ -45,7 +45,6 @@ class TableRows(NamedTuple):
         splits: split -> positions of its rows in the table.
         answer: (question, function that computes an answer of plain values) -> the stored answer about this version.
             The question has everything on which the answer depends.
-        waiting: number of rows that are not used: too few new ones, and those that were left out with removed ones.
         account: the keyed digest to which the budgets of these rows belong, whatever their file is called: that of the
             rows, or that of an earlier version of which the table has rows.
         is_first: whether the version has no row of an earlier one.
@@ -54,7 +53,6 @@ class TableRows(NamedTuple):
     version: int
     splits: Mapping[str, NDArray[np.intp]]
     answer: Callable[[str, Callable[[], Any]], Any]
-    waiting: int = 0
     secret: bytes = b""
     account: str = ""
     is_first: bool = True
@@ -222,10 +220,9 @@ class TableVersions:
         position = {row: i for i, row in enumerate(hashes.tolist())}
         present = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
                    for name, rows in version.splits.items()}
-        waiting = len(hashes) - sum(map(len, present.values()))
         is_first = version.account == self._account(_all_rows(version))
-        return TableRows(number, present, partial(self._answer, number, version), waiting, self._secret,
-                         version.account, is_first)
+        return TableRows(number, present, partial(self._answer, number, version), self._secret, version.account,
+                         is_first)
 
     @property
     def _count(self) -> int:
