@@ -13,7 +13,7 @@ The cohorts are drawn with a secret that is stored with the run, so that a resum
 import copy
 import gc
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -299,14 +299,16 @@ class Coordinator:
             collected = self._late.collect(record, answers.values, self._description.replies[phase], cohort, stale)
         alive = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
         counted = tuple(k for k in alive if k not in stale)
-        late = self._late.facts(record, alive, collected.refused, stale)
+        staleness = self._late.mean_staleness(record, alive)
+        began = {k: sent for k, sent in record.unanswered.items() if k in alive or k in collected.refused}
         if alive or self._algorithm.steps_without_replies:
             state = next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase)
             record = record._replace(state=state)
         report = events.PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
-                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()}, *late)
+                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()},
+                             began, stale, staleness)
         del collected  # the replies: writing the record needs memory, too
         jax.block_until_ready(record.state)  # type: ignore[no-untyped-call]
         positions = {k: (record.unanswered.get(k, t), phase) for k in (*report.counted, *report.refused)}
@@ -557,15 +559,6 @@ class LateReplies:
         collected = collect_replies(replies, expected, cohort, None if self._hides_norms else norm_of, self._multiple)
         return collected._replace(norms={k: norm for k, norm in collected.norms.items() if k not in stale})
 
-    def facts(self, record: ServerRecord, alive: Sequence[int], refused: Collection[int],
-              stale: tuple[int, ...]) -> tuple[dict[int, int], tuple[int, ...], float | None]:
-        """The last fields of the ``PhaseReport``, before the server's step.
-
-        Args:
-            record: the record with which the phase began.
-            alive: ids of the parties whose reply is in the step, and of the stale ones.
-            refused: ids of the parties whose reply is refused.
-            stale: ids of the stale parties.
-        """
-        mean = None if self._server is None or not alive else float(self._staleness(record, alive).mean())
-        return {k: t for k, t in record.unanswered.items() if k in (*alive, *refused)}, stale, mean
+    def mean_staleness(self, record: ServerRecord, alive: Sequence[int]) -> float | None:
+        """The mean over the parties whose reply is in the step, and the stale ones, before the server's step."""
+        return None if self._server is None or not alive else float(self._staleness(record, alive).mean())
