@@ -7,13 +7,10 @@ name from its checkpoint, so that the lead's process, too, can be killed and sta
 import json
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from typing_extensions import override
 
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.experiment.checks import folder_name
@@ -25,6 +22,7 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
 from resolvent.federation.protocol.events import Observer
+from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
@@ -70,96 +68,61 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(name for name in sites if not chosen or name in chosen)
 
 
-class LedPlan(ABC):
+class LedPlan(NamedTuple):
     """The lead's part of a kind of plan: what is kept of its results.
 
-    Args:
-        note: the lead's kit.
+    Attributes:
+        is_complete: whether a folder has complete results.
+        read: the results in a folder, or ``InputError``: they are of another plan.
+        write: (folder, the order) -> the results, after the lead's files are written beside the server's.
     """
 
-    def __init__(self, note: KitNote, plan: Any) -> None:
-        self.note, self.plan = note, plan
-
-    @abstractmethod
-    def is_complete(self, folder: Path) -> bool:
-        """Whether a folder has complete results."""
-
-    @abstractmethod
-    def read(self, folder: Path) -> Any:
-        """The results in a folder.
-
-        Raises:
-            InputError: they are of another plan.
-        """
-
-    @abstractmethod
-    def write(self, work: Path, order: FederationJob) -> Any:
-        """The results, after the lead's files are written beside the server's."""
+    is_complete: Callable[[Path], bool]
+    read: Callable[[Path], Any]
+    write: Callable[[Path, FederationJob], Any]
 
 
-class LedExperiment(LedPlan):
-    """The run folder of an experiment, with its report and its signed card; the result is the ``RunRecord``."""
-
-    @override
-    def is_complete(self, folder: Path) -> bool:
-        return is_complete(folder)
-
-    @override
-    def read(self, folder: Path) -> RunRecord:
-        return finished_record(folder, self.plan.file, _ANOTHER_RUN)
-
-    @override
-    def write(self, work: Path, order: FederationJob) -> RunRecord:
-        from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
-
-        record, metrics = read_record(work), read_metrics(work)
-        write_report(work, record, metrics)
-        if order.refit is None:
-            from resolvent.federation.lead.model_card import write_model_card
-
-            write_model_card(work, record, metrics, job=order, lead=self.note.name, experiment=self.plan,
-                             sign=self.note.sign)
-        return record
+_STORED: dict[type[Plan], tuple[str, Callable[[Path], Any]]] = {
+    FederatedRegression: (FIT_FILE, read_fit), FederatedDescription: (Description.file(), Description.read),
+    FederatedSurvival: (Survival.file(), Survival.read)}
+"""Kind of a plan on a table -> file of the server's results, and what reads them: ``settings``, and the ``result``."""
 
 
-class LedTablePlan(LedPlan):
-    """The page and the numbers of a plan on a table; the result is what the plan's command prints.
+def led_plan(note: KitNote, plan: Any) -> LedPlan:
+    """The lead's part of a plan.
 
-    Args:
-        file: the name of the file of the server's results.
-        stored: reads what the server has written: its ``settings``, and the ``result``.
+    An experiment has a run folder, with its report and its signed card; its result is the ``RunRecord``. A plan on a
+    table has a page and numbers; its result is what the plan's command prints.
     """
+    if type(plan) not in _STORED:
+        return LedPlan(is_complete, lambda folder: finished_record(folder, plan.file, _ANOTHER_RUN),
+                       lambda work, order: _write_report(note, plan, work, order))
+    file, stored = _STORED[type(plan)]
 
-    def __init__(self, note: KitNote, plan: Any, file: str, stored: Callable[[Path], Any]) -> None:
-        super().__init__(note, plan)
-        self._file, self._stored = file, stored
+    def read(folder: Path) -> Any:
+        found = stored(folder)
+        if found.settings != plan.settings:
+            raise InputError(f"{folder} has the result of another {plan.title}: {_ANOTHER_RUN}")
+        return found.result
 
-    @override
-    def is_complete(self, folder: Path) -> bool:
-        return (folder / self._file).is_file()
-
-    @override
-    def read(self, folder: Path) -> Any:
-        stored = self._stored(folder)
-        if stored.settings != self.plan.settings:
-            raise InputError(f"{folder} has the result of another {self.plan.title}: {_ANOTHER_RUN}")
-        return stored.result
-
-    @override
-    def write(self, work: Path, order: FederationJob) -> Any:
-        result = self._stored(work).result
+    def write(work: Path, order: FederationJob) -> Any:
+        result = stored(work).result
         result.save(work, overwrite=True)
         return result
 
-
-_RESULTS: dict[type[Plan], tuple[str, Callable[[Path], Any]]] = {
-    FederatedRegression: (FIT_FILE, read_fit), FederatedDescription: (Description.file(), Description.read),
-    FederatedSurvival: (Survival.file(), Survival.read)}
+    return LedPlan(lambda folder: (folder / file).is_file(), read, write)
 
 
-def led_plan(note: KitNote, plan: Plan) -> LedPlan:
-    """The lead's part of a plan."""
-    return LedTablePlan(note, plan, *_RESULTS[type(plan)]) if type(plan) in _RESULTS else LedExperiment(note, plan)
+def _write_report(note: KitNote, experiment: FederatedExperiment, work: Path, order: FederationJob) -> RunRecord:
+    from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
+
+    record, metrics = read_record(work), read_metrics(work)
+    write_report(work, record, metrics)
+    if order.refit is None:
+        from resolvent.federation.lead.model_card import write_model_card
+
+        write_model_card(work, record, metrics, job=order, lead=note.name, experiment=experiment, sign=note.sign)
+    return record
 
 
 def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer, *,
