@@ -31,7 +31,6 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
@@ -401,21 +400,6 @@ def has_valid_numbers(tree: PyTree[Any]) -> bool:
     """
     leaves = [leaf for leaf in map(np.asarray, jax.tree.leaves(tree)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return all(not np.isnan(leaf) if leaf.ndim == 0 else np.isfinite(leaf).all() for leaf in leaves)
-
-
-def key_shape() -> jax.ShapeDtypeStruct:
-    """Shape and dtype of the data of a random key in a message."""
-    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
-
-
-def scalar_shape() -> jax.ShapeDtypeStruct:
-    """Shape and dtype of a number in a message, such as an effort."""
-    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
-
-
-def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
-    """Shapes with a leading axis of length 1."""
-    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]
 
 
 class EncodedMessage:

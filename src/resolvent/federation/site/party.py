@@ -34,7 +34,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.keys import GENERATOR
+from resolvent.algorithms.keys import GENERATOR, key_shape
 from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.round import first_party_state
 from resolvent.errors import InputError, shorten
@@ -59,10 +59,7 @@ from resolvent.federation.protocol.wire import (
     WireError,
     arrays_of,
     has_valid_numbers,
-    key_shape,
-    scalar_shape,
     size_of,
-    tree_of_one,
     with_weak_scalars,
 )
 from resolvent.federation.secure.answers import SUM_KINDS, integers_of
@@ -72,6 +69,7 @@ from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import scores_of_model, smallest_split
+from resolvent.math import tree
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.metrics.metric import HELD_OUT
@@ -143,7 +141,8 @@ class Party:
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and policy.has_secret_noise
         self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
-        self._key_shape, self._number_shape = key_shape(), scalar_shape()  # each traces a program
+        self._of_work = {"key": jax.eval_shape(jax.random.key_data, key_shape()),
+                         "effort": jax.ShapeDtypeStruct((), jnp.result_type(float))}  # type: ignore[no-untyped-call]
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
         if journal is not None and self._record is not None and self._record.round >= 0:
@@ -216,7 +215,7 @@ class Party:
         if record is None or (restart is not None and record.start != message.identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
-            like = {"model": self._description.model, "key": self._key_shape}
+            like = {"model": self._description.model, "key": self._of_work["key"]}
             content = self._restored(message, like)
             number = 0 if self._planned is None else self._planned.number_of(content["key"])
             if record is not None and number != record.number:
@@ -258,8 +257,7 @@ class Party:
         if message.phase >= len(self._description.messages) or message.round >= self._rounds:
             raise Refusal(
                 RefusalCode.PLAN, f"the plan has no round {message.round + 1} with phase {message.phase + 1}")
-        like = {"payload": self._description.messages[message.phase], "key": self._key_shape,
-                "effort": self._number_shape}
+        like = {"payload": self._description.messages[message.phase], **self._of_work}
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
@@ -405,7 +403,7 @@ def list_departures(description: Description, problem: Problem, scored: Sequence
         departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
     if not scored:
         return departures
-    scores = jax.eval_shape(evaluate_models, problem, tree_of_one(description.model), jnp.zeros(1, int))
+    scores = jax.eval_shape(lambda w: evaluate_models(problem, tree.stack(w, 1), jnp.zeros(1, int)), description.model)
     held_out = tuple(split for split in HELD_OUT if split in scored)
     measured = (([*scores], scored), ([*metrics], held_out))
     models = ("personal",) if description.shared is None else ("personal", "shared")
