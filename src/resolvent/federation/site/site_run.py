@@ -179,7 +179,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         secure = secure_site(plan.privacy, self._membership, limits, run, folder, self._identity)
         assert secure is not None
         self.sums = SumParty(self._name, run, folder, secure, tables, limits, self._membership.sites)
-        return {"table": names.plain(), "card": self.sums.card(), "against_folds": self._against_folds}
+        return {"table": names.plain(), "card": secure.card(), "against_folds": self._against_folds}
 
     def _agree_alone(self, table: SiteTable) -> tuple[TableEncoding, dict[str, float] | None]:
         """The encoding, and the factors of the weights, if this site were the only one."""

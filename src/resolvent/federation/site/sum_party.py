@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +47,6 @@ class SumParty:
     def offer(self, phase: int, integers: NDArray[np.uint64]) -> None:
         """Answer a message of this phase with further integers."""
         self._integers[phase] = integers
-
-    def card(self) -> dict[str, Any]:
-        """The site's public keys."""
-        return self._sums.card()
 
     def handle(self, data: bytes | memoryview) -> bytes:
         """Answer a message, see ``answer_message``."""
