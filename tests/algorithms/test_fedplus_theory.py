@@ -8,7 +8,7 @@ from helpers import classification, limit, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.aggregators.medians import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 
 SIGMA, DELTA = 0.8, 0.3

@@ -8,7 +8,7 @@ from helpers import classification, equal, limit, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.aggregators.medians import MoreauCentre
 from resolvent.algorithms.algorithm import Replies
 from resolvent.algorithms.methods.fedplus import ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting

@@ -37,6 +37,7 @@ SLOW = {f"resolvent.{name}" for name in (
     "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",
     "comparisons.tuning.tune", "simulator.record.callbacks", "simulator.engine.rounds",
     "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.aggregators.aggregator",
+    "algorithms.aggregators.medians",
     "algorithms.attacks", "algorithms.participation.availability",
     "algorithms.participation.arrivals", "algorithms.participation.rules",
     "algorithms.cohort", "math.fixed_point", "math.low_rank", "problem.models.adapters",

@@ -39,7 +39,8 @@ from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.site.read_rows import read_site_rows, site_cells
 from resolvent.federation.site.table import read_site_table
-from resolvent.tables.party_tables import natural_order, table
+from resolvent.tables.owners import natural_order
+from resolvent.tables.party_tables import table
 from resolvent.tables.table_options import TableOptions
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

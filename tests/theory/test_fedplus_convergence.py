@@ -15,7 +15,7 @@ import scipy.optimize
 from robust_regression import PARTIES, RobustRegression
 
 import resolvent as rv
-from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.aggregators.medians import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 from resolvent.simulator.engine.rounds import run_rounds, trajectory
 

@@ -192,6 +192,11 @@ class Algorithm(CheckedArguments, eqx.Module):
         return None
 
     @property
+    def pools_data(self) -> bool:
+        """Whether one party has the training samples of all, see ``combinators.PooledData``."""
+        return False
+
+    @property
     def works_without_held_out(self) -> bool:
         """Whether an algorithm that chooses by held-out samples also works if no party has any."""
         return False

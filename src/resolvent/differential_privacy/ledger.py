@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.combinator import contains, layers
-from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.participation.rules import Participation
 from resolvent.differential_privacy.account import PrivacyAccount
@@ -50,7 +49,7 @@ class PrivacyLedger:
         self._budget, self._delta, samples = budget, budget.delta, np.asarray(sizes)
         self._earlier = [()] * len(samples) if earlier is None else list(earlier.of_parties)
         self.rounds = np.zeros(len(samples), np.int64)
-        if contains(algorithm, PooledData):
+        if algorithm.pools_data:
             raise InputError("privacy: pooled samples belong to no party, so that no party's epsilon is defined: leave "
                              "privacy out, or use a federated method")
         self._protects_parties = any(isinstance(layer, PrivateParties) for layer in layers(algorithm))

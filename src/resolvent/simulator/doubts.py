@@ -1,20 +1,15 @@
 """Runs that teach little although nothing is wrong with their arguments: each in one sentence, with the remedy."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import optax
 from jax.extend.core import Literal
 
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.keys import key_shape
 from resolvent.algorithms.method import local_solvers
-from resolvent.math import tree
-from resolvent.math.tree import Vector
-from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.simulator.plan import Plan
 from xla_cpu_rewrites.programs import inner_jaxprs
 
@@ -31,7 +26,7 @@ def doubts_of_plan(plan: Plan) -> Iterator[str]:
     for aggregator in aggregators_of(plan.algorithm):
         if (note := aggregator.cohort_note(plan.cohort_size)) is not None:
             yield f"{plan.name}: {note}"
-    if any(_restarts_schedule(solver, plan.description.model) for solver in local_solvers(plan.algorithm)):
+    if any(solver.restarts_schedule(plan.description.model) for solver in local_solvers(plan.algorithm)):
         yield (f"{plan.name}: the schedule inside the optax optimizer begins anew in every round, because the state of "
                "the optimizer does: use OptaxSolver(schedule=), which counts rounds, such as "
                "rv.schedules.Cosine(rounds=100), or keep=True, with which each party counts its own steps")
@@ -55,16 +50,6 @@ def doubt_of_replies(metrics: "pd.DataFrame", method: str) -> str | None:
         return (f"{method}: no reply arrived in any of {len(counted)} rounds, so that nothing was learned: let more "
                 "parties take part (participation=), or keep the work of stragglers")
     return None
-
-
-def _restarts_schedule(solver: Any, model: Vector) -> bool:
-    if not isinstance(solver, OptaxSolver) or solver.keep:
-        return False
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # an optimizer for a part of the model
-        state = jax.eval_shape(solver.optimizer.build().init, model)
-        return bool(tree.parts(state, optax.ScaleByScheduleState)) or any(
-            part.hyperparams_states for part in tree.parts(state, optax.InjectStatefulHyperparamsState))
-    return False
 
 
 def _has_unscaled_bytes(plan: Plan) -> bool:

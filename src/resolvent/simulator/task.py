@@ -11,8 +11,6 @@ from jaxtyping import Array
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.prepared import Prepared, prepare
 from resolvent.algorithms.description import Description
 from resolvent.data.federated import FederatedData
@@ -46,7 +44,7 @@ class Task:
 
     def of_algorithm(self, algorithm: Algorithm) -> "Task":
         """The task as an algorithm trains on it: with ``PooledData``, one party has the samples of all."""
-        return replace(self, pools_data=contains(algorithm, PooledData))
+        return replace(self, pools_data=algorithm.pools_data)
 
     @classmethod
     def from_arguments(cls, model: Model | Problem, data: FederatedData | None) -> "Task":

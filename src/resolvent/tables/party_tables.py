@@ -3,7 +3,6 @@
 `columns` reads the columns, `encoding` turns them into inputs, and `table_files` reads files.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import FederatedData, split_rows
 from resolvent.data.samples import check_name
 from resolvent.errors import InputError, nearest, shorten
-from resolvent.tables.cells import check_spellings, duplicate_names, read_cells, with_unique_names
+from resolvent.tables.cells import duplicate_names, read_cells, with_unique_names
 from resolvent.tables.checks.units import refuse_other_units, spread_of
 from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
 from resolvent.tables.columns import (
@@ -32,10 +31,10 @@ from resolvent.tables.columns import (
     read_feature,
     read_features,
     read_label,
-    read_parties,
 )
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.encoding import TableEncoding, UnencodedColumns, check_missing, label_values, missing_values
+from resolvent.tables.owners import group_rows, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, Scale, TableOptions
 
@@ -43,6 +42,7 @@ __all__ = ["from_frame", "table"]
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrameOptions(TableOptions):
@@ -65,6 +65,7 @@ class FrameOptions(TableOptions):
         if self.encoding is not None and (fixed := sorted(self.given - free)):
             raise InputError(f"{fixed[0]}: the encoding determines it: leave it out")
         super().__post_init__()
+
 
 @with_options(FileOptions)
 def table(table: str, options: FileOptions) -> FederatedData:
@@ -249,34 +250,6 @@ def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None,
     RowNames(frame.index).refuse(~(np.isfinite(values) & (values >= 0))[:, None], [weight],
                                  "the weight must be a number that is not negative: correct it, or leave the row out")
     return data.with_weights(values[order])
-
-
-def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
-    """[n] the name of each row's party."""
-    RowNames(frame.index).refuse(is_empty(frame[party])[:, None], [party], "the party is missing, and every sample "
-                                 "needs one: fill it in, or leave the row out")
-    owners = read_parties(frame[party])
-    names = np.unique(owners.astype(str)).tolist()
-    for name in names:
-        check_name(name, f"column {shorten(repr(party))}: the name of a party")
-    check_spellings("among the parties", names)
-    return owners
-
-
-def group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[NDArray[np.intp]]]:
-    """The parties' names in natural order, and the rows of each party, from the name of each row's party."""
-    import pandas as pd
-
-    parties = tuple(sorted(set(owners), key=natural_order))
-    numbers = pd.Categorical(owners, categories=parties).codes
-    return parties, np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
-
-
-def natural_order(name: str) -> tuple[bool, float, list[str | int], str]:
-    """A sort key by which numbers are compared as numbers: ``-1`` before ``1``, ``site 2`` before ``site 10``."""
-    is_number = re.fullmatch(r"[+-]?\d+(\.\d+)?", name) is not None
-    parts = [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)]
-    return not is_number, float(name) if is_number else 0.0, parts, name
 
 
 def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:

@@ -8,12 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import (
-    Aggregator,
-    assumed_malicious,
-    median_threshold,
-    note_on_share,
-)
+from resolvent.algorithms.aggregators.aggregator import Aggregator, assumed_malicious, note_on_share
+from resolvent.algorithms.aggregators.medians import median_threshold
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError, Interval, check_range
 from resolvent.math import centres, robust, tree

@@ -169,6 +169,11 @@ class Combinator(Algorithm):
 
     @property
     @override
+    def pools_data(self) -> bool:
+        return self.inner.pools_data
+
+    @property
+    @override
     def works_without_held_out(self) -> bool:
         return self.inner.works_without_held_out
 

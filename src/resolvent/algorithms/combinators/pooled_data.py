@@ -1,5 +1,7 @@
 """Pooled data: one model trained on everybody's samples together, the upper reference of a federation."""
 
+from typing import ClassVar
+
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
@@ -21,3 +23,4 @@ class PooledData(Combinator):
     """
 
     inner: ModelAggregation
+    pools_data: ClassVar[bool] = True

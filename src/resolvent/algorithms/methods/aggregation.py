@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
@@ -16,8 +15,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.optax_solvers import OptaxSolver
-from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
@@ -135,7 +132,7 @@ class FedNova(SharedModelMethod):
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if not isinstance(self.solver, SGD | GD) and _momentum(self.solver) is None:
+        if not isinstance(self.solver, SGD | GD) and self.solver.heavy_ball is None:
             raise InputError(f"FedNova needs plain gradient steps, got {type(self.solver).__name__}: use SGD or GD, or "
                              "rv.solvers.momentum(..., keep=False)")
 
@@ -143,7 +140,7 @@ class FedNova(SharedModelMethod):
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, NormalizedUpdate, Info]:
         w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        total = _total_weight(info["steps"], _momentum(self.solver))
+        total = _total_weight(info["steps"], self.solver.heavy_ball)
         direction = tree.map2(lambda a, b: (a - b) / jnp.maximum(total, 1), w, shared)
         return state, NormalizedUpdate(direction, total), info
 
@@ -151,15 +148,6 @@ class FedNova(SharedModelMethod):
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         mean = replies.mean()
         return tree.axpy(mean.total, mean.direction, shared), {}
-
-
-def _momentum(solver: LocalSolver) -> ArrayLike | None:
-    """rho of steps with momentum; None for other steps."""
-    if not isinstance(solver, OptaxSolver) or solver.keep or not isinstance(solver.optimizer, TracedOptimizer):
-        return None
-    optimizer = solver.optimizer
-    is_momentum = optimizer.factory is optax.sgd and set(optimizer.hyperparams) == {"learning_rate", "momentum"}
-    return optimizer.hyperparams["momentum"] if is_momentum and not optimizer.options else None
 
 
 def _total_weight(steps: Float[Array, ""], momentum: ArrayLike | None) -> Float[Array, ""]:

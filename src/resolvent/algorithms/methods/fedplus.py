@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, median_threshold
+from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.aggregators.medians import median_threshold
 from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyPart, Replies
 from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.algorithms.per_party import check_length, of_party

@@ -3,7 +3,7 @@
 from itertools import product
 from typing import Annotated
 
-from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.aggregators.medians import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
 from resolvent.algorithms.methods.aggregation import ModelAggregation

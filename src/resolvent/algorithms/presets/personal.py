@@ -4,7 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean, MoreauCentre
+from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
+from resolvent.algorithms.aggregators.medians import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.ditto import Ditto
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor

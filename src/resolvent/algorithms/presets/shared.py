@@ -1,9 +1,9 @@
 """One shared model, by the mean or a robust aggregate of the parties' models; local and pooled training."""
 
-from dataclasses import replace
 from typing import Annotated
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, CoordinateMedian, GeometricMedian, Mean
+from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
+from resolvent.algorithms.aggregators.medians import CoordinateMedian, GeometricMedian
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.combinators.held_out import HeldOutSelection
@@ -15,9 +15,7 @@ from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.problem.solvers.lbfgs import LBFGS
-from resolvent.problem.solvers.optax_solvers import OptaxSolver
-from resolvent.problem.solvers.optimizers import scaled_optimizer
-from resolvent.problem.solvers.solver import GradientSolver, LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["careful_local", "coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled",
            "rfa", "robust"]
@@ -94,17 +92,8 @@ def careful_local(solver: LocalSolver, *, rates: Annotated[tuple[float, ...], "(
     """
     if not rates:
         raise InputError("careful_local(rates=()) has no learning rates: give at least one number, such as 1")
-    first, *others = (LocalTraining(solver=_with_rate(solver, rate), stops_early=True) for rate in rates)
+    first, *others = (LocalTraining(solver=solver.scaled(rate), stops_early=True) for rate in rates)
     return RidgePath(HeldOutSelection(first, tuple(others), by="loss") if others else first, folds=folds)
-
-
-def _with_rate(solver: LocalSolver, rate: float) -> LocalSolver:
-    """The solver with a multiple of its learning rate; a solver without one stays as it is."""
-    if isinstance(solver, GradientSolver):
-        return replace(solver, learning_rate=solver.learning_rate * rate)
-    if isinstance(solver, OptaxSolver):
-        return replace(solver, optimizer=scaled_optimizer(solver.optimizer, rate))
-    return solver
 
 
 @checked

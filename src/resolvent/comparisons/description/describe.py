@@ -12,7 +12,7 @@ from resolvent.comparisons.regression.rows import check_named, read_columns
 from resolvent.errors import InputError
 from resolvent.tables.cells import CellRules, Codes, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import read_feature
-from resolvent.tables.party_tables import natural_order, read_owners
+from resolvent.tables.owners import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat

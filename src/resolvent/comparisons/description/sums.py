@@ -16,7 +16,7 @@ from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, count_of, quote
 from resolvent.tables.cells import CellRules, read_cells
 from resolvent.tables.columns import check_magnitudes, is_boolean, is_empty, read_feature
-from resolvent.tables.party_tables import natural_order
+from resolvent.tables.owners import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,8 +24,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.combinators.combinator import contains, innermost
-from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -130,9 +129,9 @@ def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[st
             if (losses := _training_losses(evidence, method, "global_loss"))}
     warnings = []
     for method in last:
-        if not contains(algorithms[method], PooledData) or not np.isfinite(last[method]):
+        if not algorithms[method].pools_data or not np.isfinite(last[method]):
             continue
-        better = [other for other, loss in last.items() if not contains(algorithms[other], PooledData)
+        better = [other for other, loss in last.items() if not algorithms[other].pools_data
                   and loss < last[method] - _BETTER * abs(last[method])]
         if better:
             best = min(better, key=last.__getitem__)
@@ -153,7 +152,7 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
     Args:
         train: number of training rows of each party.
     """
-    if contains(algorithm, PooledData) or not any(map(_averages_exact_solves, jax.tree.leaves(
+    if algorithm.pools_data or not any(map(_averages_exact_solves, jax.tree.leaves(
             algorithm, is_leaf=_averages_exact_solves))):
         return None
     few = [name for name, rows in zip(parties, train, strict=True) if 0 < rows < parameters]
@@ -172,7 +171,7 @@ def is_training_alone(algorithm: Any) -> bool:
 
 def is_bound(algorithm: Any) -> bool:
     """Whether the methods of a federation lie between it and another one: training alone, or on pooled rows."""
-    return is_training_alone(algorithm) or contains(algorithm, PooledData)
+    return is_training_alone(algorithm) or algorithm.pools_data
 
 
 def is_untuned(algorithm: Any) -> bool:

@@ -28,7 +28,7 @@ from resolvent.tables.cells import (
     text_of_value,
     yaml_name,
 )
-from resolvent.tables.party_tables import natural_order
+from resolvent.tables.owners import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,7 +35,7 @@ from resolvent.regression.objective import RegressionProblem, RowRegression
 from resolvent.regression.site_intercepts import SiteIntercepts
 from resolvent.tables.cells import ALL_COLUMNS, CellRules, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import check_magnitudes, label_kind, read_feature
-from resolvent.tables.party_tables import natural_order, read_owners
+from resolvent.tables.owners import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.text_formats import TextFormat
 

@@ -16,7 +16,7 @@ from resolvent.comparisons.regression.wording import number
 from resolvent.comparisons.text_tables import plain_table
 from resolvent.errors import InputError, quote
 from resolvent.tables.cells import CellRules, read_cells, with_unique_names
-from resolvent.tables.party_tables import read_owners
+from resolvent.tables.owners import read_owners
 from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:

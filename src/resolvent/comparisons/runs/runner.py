@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import jax
 
-from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, ignore_progress, run_comparison
@@ -193,7 +191,7 @@ def _build(file: ExperimentFile) -> Experiment:
     if not isinstance(experiment.data, FederatedData) or jax.process_count() == 1:
         return experiment
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
-                         or any(contains(a, PooledData) for a in experiment.algorithms.values())
+                         or any(a.pools_data for a in experiment.algorithms.values())
                          or len(experiment.data) < jax.device_count()
                          or experiment.seeds > 1  # of which each splits the samples again, as each fold does
                          or experiment.number_of_folds > 1)

@@ -20,7 +20,7 @@ from resolvent.comparisons.regression.label_numbers import times_of
 from resolvent.comparisons.survival.settings import SurvivalSettings
 from resolvent.errors import InputError, quote
 from resolvent.tables.cells import NO_WORDS, YES_WORDS
-from resolvent.tables.party_tables import natural_order
+from resolvent.tables.owners import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd

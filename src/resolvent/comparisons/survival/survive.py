@@ -14,7 +14,7 @@ from resolvent.comparisons.survival.sums import SiteTimes, SurvivalSums, agree_o
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.errors import InputError
 from resolvent.tables.cells import CellRules, Codes, read_cells
-from resolvent.tables.party_tables import natural_order, read_owners
+from resolvent.tables.owners import natural_order, read_owners
 from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
 

@@ -31,7 +31,7 @@ from resolvent.federation.protocol.numbers_plan import FederatedDescription, Fed
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.server.watch import FederationEndedError
-from resolvent.tables.party_tables import natural_order
+from resolvent.tables.owners import natural_order
 
 __all__ = ["FEDERATION_FILE", "FederationEndedError", "federate", "has_sites", "read_sites", "write_sites"]
 

@@ -56,7 +56,8 @@ from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
 from resolvent.tables.cells import columns_of_codes
 from resolvent.tables.encoding import TableEncoding
-from resolvent.tables.party_tables import from_frame, natural_order, table
+from resolvent.tables.owners import natural_order
+from resolvent.tables.party_tables import from_frame, table
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, TableOptions
 

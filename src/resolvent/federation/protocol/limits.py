@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
 from resolvent.algorithms.method import local_solvers
 from resolvent.algorithms.traits import is_personal
@@ -539,7 +538,7 @@ def check_parts(algorithm: Algorithm, policy: Policy) -> None:
     if policy.allows_any_part:
         return
     advice = "use it in a simulation or a rehearsal"
-    if contains(algorithm, PooledData):
+    if algorithm.pools_data:
         raise InputError(f"the algorithm trains on pooled samples, and samples do not leave a site: {advice}")
     if contains(algorithm, Attacked):
         raise InputError(f"the algorithm makes some of its parties malicious: {advice}")

@@ -4,10 +4,12 @@ They see the proximal term through its gradient, weight * (w - center), or make 
 after the optimizer's step. The optimizer's state is new in every round, or each party keeps its own.
 """
 
+import contextlib
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
@@ -97,11 +99,32 @@ class OptaxSolver(MinibatchSolver):
             return None
         return optimizer.hyperparams.get("learning_rate")
 
+    @property
+    @override
+    def heavy_ball(self) -> ArrayLike | None:
+        optimizer = self.optimizer
+        if self.keep or not isinstance(optimizer, TracedOptimizer) or optimizer.factory is not optax.sgd:
+            return None
+        has_momentum_alone = set(optimizer.hyperparams) == {"learning_rate", "momentum"} and not optimizer.options
+        return optimizer.hyperparams["momentum"] if has_momentum_alone else None
+
+    @override
+    def restarts_schedule(self, w: Vector) -> bool:
+        if self.keep:
+            return False
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # for a part of the model
+            state = jax.eval_shape(self.optimizer.build().init, w)
+            return bool(tree.parts(state, optax.ScaleByScheduleState)) or any(
+                part.hyperparams_states for part in tree.parts(state, optax.InjectStatefulHyperparamsState))
+        return False
+
+    @override
+    def scaled(self, factor: ArrayLike) -> "OptaxSolver":
+        return replace(self, optimizer=scaled_optimizer(self.optimizer, factor))
+
     @override
     def at(self, t: Int[Array, ""]) -> "OptaxSolver":
-        if self.schedule is None:
-            return self
-        return replace(self, optimizer=scaled_optimizer(self.optimizer, self.schedule(t)), schedule=None)
+        return self if self.schedule is None else replace(self.scaled(self.schedule(t)), schedule=None)
 
     @property
     @override

@@ -85,6 +85,19 @@ class LocalSolver(CheckedArguments, eqx.Module):
         """The length of a step relative to the gradient of the subproblem; None if there is no such number."""
         return None
 
+    @property
+    def heavy_ball(self) -> ArrayLike | None:
+        """rho of steps eta*v with v <- rho*v + gradient, of which v begins at 0 in each round; None for other steps."""
+        return None
+
+    def restarts_schedule(self, w: Vector) -> bool:
+        """Whether a schedule inside the solver begins anew in every round, for models such as w."""
+        return False
+
+    def scaled(self, factor: ArrayLike) -> "LocalSolver":
+        """The solver with a multiple of its learning rate; a solver without one returns itself."""
+        return self
+
     def at(self, t: Int[Array, ""]) -> "LocalSolver":
         """The solver of round t, with the learning rate that its schedule has there; by default the solver itself."""
         return self
@@ -111,6 +124,10 @@ class GradientSolver(LocalSolver):
     @override
     def step_size(self) -> ArrayLike:
         return self.learning_rate
+
+    @override
+    def scaled(self, factor: ArrayLike) -> "GradientSolver":
+        return replace(self, learning_rate=self.learning_rate * factor)
 
 
 class MinibatchSolver(LocalSolver):

@@ -23,7 +23,8 @@ from resolvent.tables.checks.row_checks import check_duplicates, check_persons
 from resolvent.tables.checks.table_view import TableColumn, TableView, read_column
 from resolvent.tables.columns import MAX_FLOAT32, is_empty, read_label, read_parties
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
-from resolvent.tables.party_tables import column_mistakes, group_rows, remaining_columns
+from resolvent.tables.owners import group_rows
+from resolvent.tables.party_tables import column_mistakes, remaining_columns
 from resolvent.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
