@@ -55,7 +55,8 @@ class Hospitals:
             frame[frame["site"] == site].drop(columns="site").to_csv(path, index=False)
             self.files[site] = SiteFile(table=str(path), limits=limits)
 
-    def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, **changes):
+    def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, transport=InProcess,
+              **changes):
         """Run the plan; ``change`` is what a server does to its messages."""
         job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
         identities = local_identities(SITES)
@@ -71,7 +72,7 @@ class Hospitals:
 
         try:
             plan = plan_from_text(job.experiment, job.run, policy=self.policy)
-            return serve_federation(job, plan, InProcess({name: handler(name) for name in SITES}),
+            return serve_federation(job, plan, transport({name: handler(name) for name in SITES}),
                                     self.folder / "server" / run, self.folder / "out", Watch(observe))
         finally:
             for site in sites.values():

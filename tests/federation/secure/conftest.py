@@ -10,5 +10,4 @@ def recorder(monkeypatch):
     monkeypatch.setattr("resolvent.federation.engines.in_process.InProcess", Recorder)
     monkeypatch.setattr(Recorder, "messages", [])
     monkeypatch.setattr(Recorder, "lost", {})
-    monkeypatch.setattr(Recorder, "end_at", None)
     return Recorder

@@ -1,4 +1,4 @@
-"""Federations with secure sums: the simulation's numbers to the bit, absent sites, kills, and what the server has."""
+"""Federations with secure sums: the simulation's numbers to the bit, absent sites, and what the server has."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -81,24 +81,6 @@ def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder,
     continued = run_in_process(algorithm, problem, folder=tmp_path, **settings)
     assert not {"list", "reveal"} & {head.kind for _, head, _ in recorder.messages}
     assert same(continued.state, run_in_process(algorithm, problem, **settings | {"secure": None}).state)
-
-
-@pytest.mark.when_changed
-@nightly.parametrize("ends", [[9, 17, 24, 33], [*range(6, 56)]])
-def test_a_server_that_is_killed_at_any_message_continues_with_the_same_sums(ends, recorder, tmp_path):
-    """The parties start again, too, from their folders."""
-    algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
-    expected = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES).state
-    recorder.messages.clear()
-    for end in ends:
-        recorder.end_at = end
-        with pytest.raises(KeyboardInterrupt):
-            run_in_process(algorithm, problem, rounds=2, folder=tmp_path / str(end), seed=SEED, secure=RULES)
-        recorder.end_at = None
-        recorder.messages.clear()
-        result = run_in_process(algorithm, problem, rounds=2, folder=tmp_path / str(end), seed=SEED, secure=RULES)
-        assert same(result.state, expected)
-        recorder.messages.clear()
 
 
 def test_the_server_gets_masked_integers_and_no_number_of_a_reply(recorder, tmp_path):
