@@ -10,8 +10,8 @@ import pytest
 import resolvent as rv
 from resolvent import cli
 from resolvent.cli.experiments_and_runs import shorten_groups
-from resolvent.comparisons.experiment.data_check import first_lines
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.first_lines import first_lines
 from resolvent.comparisons.judgement.power_forecast import smallest_gain
 from resolvent.data.federated import SPLITS
 from resolvent.data.partition.folds import split_fold

@@ -4,8 +4,9 @@ import json
 
 import pandas as pd
 
-from resolvent.comparisons.experiment.data_check import check, first_lines
+from resolvent.comparisons.experiment.data_check import check
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.first_lines import first_lines
 
 EXPERIMENT = """
 data: {table: TABLE, party: site, label: ill}

@@ -55,8 +55,8 @@ def run(
     if sys.stderr.isatty() and not is_started_process():
         terminal.print_note(f"Loading JAX and {experiment}")  # before the imports, which take seconds
     from resolvent.cli import outcomes
-    from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.experiment.first_lines import first_lines
     from resolvent.comparisons.runs.runner import run_experiment
     from resolvent.comparisons.study.study_file import read_study, run_study
     from resolvent.errors import InputError

@@ -30,7 +30,6 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
 from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.run_options import READS_ALL_PARTIES
-from resolvent.simulator.storage.shard_storage import keep_own_parties
 
 _JUDGEMENT, _REPORT = "judging the gains", "writing the report"  # the parts of a run that follow its methods
 
@@ -195,4 +194,8 @@ def _build(file: ExperimentFile) -> Experiment:
                          or len(experiment.data) < jax.device_count()
                          or experiment.seeds > 1  # of which each splits the samples again, as each fold does
                          or experiment.number_of_folds > 1)
-    return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))
+    if needs_all_samples:
+        return experiment
+    from resolvent.simulator.storage.shard_storage import keep_own_parties  # few runs have several processes
+
+    return replace(experiment, data=keep_own_parties(experiment.data))
