@@ -261,7 +261,7 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
     kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] not in ("answer", "file")]
-    assert kinds == ["plan", "decision", "describe", "sizes", "columns", "agreement", "prepare", "sent ready",
+    assert kinds == ["plan", "describe", "sizes", "columns", "agreement", "prepare", "sent ready",
                      *["reply", "sent reply"] * 3, "scores", "sent scores", "sent stored", "finish"]
     summary = [*Journal(ledger).summary()]
     answered = "3 rounds, 3 replies, 1 jobs, 1 evaluations, epsilon without a bound"
@@ -322,7 +322,7 @@ def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
                          text=ONE_METHOD)
     assert "berlin: refused (limits): the site allows the epsilon" in without.serve()["message"]
     kinds = [entry["kind"] for entry in Journal(tmp_path / "sgd" / "berlin" / JOURNAL).entries]
-    assert [kind for kind in kinds if kind != "file"] == ["plan", "decision", "refusal"]
+    assert [kind for kind in kinds if kind != "file"] == ["plan", "refusal"]
 
 
 def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys, monkeypatch):

@@ -250,7 +250,7 @@ def test_the_page_of_a_site_has_its_ledger_and_its_plans(tmp_path):
     ledger.append("describe", run="mine-1")
     for t in range(3):
         ledger.append("reply", run="mine-1/0/abc", round=t, phase=0, message=f"message {t}")
-    Plans(ledger).receive("ab" * 32, "lead@example.org", "mine-1", "rounds: 3", "", {})
+    Plans(ledger).receive("ab" * 32, "lead@example.org", "mine-1", "rounds: 3", "its lead is not in the rule", {})
     view = site_view(note)
     assert view.ledger == {("table.csv", "mine-1"): {"describe": 1, "reply": 3}}
     page = live_page(view)

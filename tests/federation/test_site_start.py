@@ -114,7 +114,6 @@ def test_a_plan_that_waits_is_said_once_and_the_command_of_the_site_gets_it(kits
     plans = Plans(Journal(runs_of(note.kit) / JOURNAL))
     plans.receive("a1" * 32, "lead@example.org", "hearts", "rounds: 5", "approval.leads does not have it", {})
     plans.receive("b2" * 32, "lead@example.org", "approved", "rounds: 7", "", {})
-    plans.decide("b2", "approved", "rule of site.yaml")
     for _ in range(2):
         look()
     text = " ".join(capsys.readouterr().out.split())

@@ -21,6 +21,7 @@ Verifier: TypeAlias = Callable[[bytes, Any], str]
 
 PlanDecision: TypeAlias = Literal["waiting", "approved", "rejected"]
 _SHOWN = 12  # characters of a digest
+_BY_RULE = "rule of site.yaml"
 
 
 class StoredPlan(NamedTuple):
@@ -59,7 +60,8 @@ class Plans:
     def all(self) -> list[StoredPlan]:
         """The plans, the oldest first."""
         plans = {entry["plan"]: StoredPlan(entry["plan"], entry["lead"], entry["time"], entry["run"],
-                                           entry["experiment"], reason=entry["reason"], applies=entry["applies"])
+                                           entry["experiment"], "waiting" if entry["reason"] else "approved",
+                                           entry["reason"] or _BY_RULE, entry["applies"])
                  for entry in self.journal.of("plan")}
         for entry in self.journal.of("decision"):
             plans[entry["plan"]] = plans[entry["plan"]]._replace(decision=entry["decision"], reason=entry["reason"])
@@ -108,7 +110,7 @@ class Plans:
             if obstacles:
                 raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent site approve "
                               f"{plan.name}, because {'; '.join(obstacles)}")
-            plan = self.decide(digest, "approved", "rule of site.yaml")
+            plan = self.decide(digest, "approved", _BY_RULE)
         if plan.decision == "rejected":
             raise Refusal(RefusalCode.REJECTED, f"plan {plan.name} was rejected: {plan.reason}")
 
