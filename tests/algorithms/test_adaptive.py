@@ -12,7 +12,8 @@ from helpers import SEED, classification, equal, quadratic, trajectory
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.methods.adaptive_mu import MuRule
-from resolvent.simulator.record.diagnostics import dissimilarity, pooled_optimum
+from resolvent.problem.solvers.lbfgs import pooled_optimum
+from resolvent.simulator.record.diagnostics import dissimilarity
 
 UNIFORM = rv.participation.Full("uniform")
 

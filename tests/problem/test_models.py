@@ -74,7 +74,7 @@ def test_the_pooled_optimum_is_scikit_learns():
     """Logistic regression without intercept, weight decay l2: sklearn's C is 1/(n l2)."""
     from sklearn.linear_model import LogisticRegression
 
-    from resolvent.simulator.record.diagnostics import pooled_optimum
+    from resolvent.problem.solvers.lbfgs import pooled_optimum
 
     rng = np.random.default_rng(0)
     x = [rng.normal(size=(n, 3)) for n in (20, 35)]

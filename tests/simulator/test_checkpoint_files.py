@@ -62,7 +62,7 @@ def damaged_copies(content):
 def test_scalars_and_transposed_arrays_are_read_as_they_were_written(tmp_path):
     written = {"scalar": np.float32(2), "transposed": np.arange(6.0).reshape(2, 3).T}
     tree_files.write_tree(tmp_path / "tree", written)
-    read, _ = tree_files.read_tree(tmp_path / "tree", written)
+    read = tree_files.read_tree(tmp_path / "tree", written)
     assert read["scalar"].shape == ()
     np.testing.assert_array_equal(read["transposed"], written["transposed"])
 

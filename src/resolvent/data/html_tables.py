@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+_MAX_ROWS = 20
+
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:
     """A title, and a table with the name and the value of each fact."""
@@ -12,12 +14,12 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
     return f"<p><strong>{escape(title)}</strong></p><table>{rows}</table>"
 
 
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, max_rows: int = 20) -> str:
-    """A table with a header. It shows the first ``max_rows`` rows, and the number of all rows if there are more."""
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table with a header. It shows the first 20 rows, and the number of all rows if there are more."""
     header = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(as_html_number(value))}</td>" for value in row) + "</tr>"
-                   for row in rows[:max_rows])
-    more = f"<p>The first {max_rows} of {len(rows)} rows.</p>" if len(rows) > max_rows else ""
+                   for row in rows[:_MAX_ROWS])
+    more = f"<p>The first {_MAX_ROWS} of {len(rows)} rows.</p>" if len(rows) > _MAX_ROWS else ""
     return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 

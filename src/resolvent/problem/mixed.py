@@ -19,13 +19,13 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.errors import InputError
-from resolvent.math import centres, tree
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem, shares_by_size
 from resolvent.problem.quadratic import QuadraticProblem
-from resolvent.problem.solvers.lbfgs import lbfgs
+from resolvent.problem.solvers.lbfgs import lbfgs, pooled_optimum
 
 _MAX_STEPS = 3000  # steps of L-BFGS for one minimiser
 
@@ -55,7 +55,7 @@ class MixedProblem(SolvedProblem):
         if alpha < 1:
             self.optima, residuals = _party_minimisers(inner, w0, tolerance, _MAX_STEPS)
             _check_converged(float(jnp.max(residuals)), tolerance, f"objective f_{int(jnp.argmax(residuals))}")
-        self.minimiser, residual = _minimiser(self, w0, tolerance, _MAX_STEPS)
+        self.minimiser, residual, _ = pooled_optimum(self, w0, tolerance, _MAX_STEPS)
         _check_converged(float(residual), tolerance, "mixed objective")
 
     @override
@@ -121,21 +121,6 @@ def _party_minimisers(problem: Problem, w0: Vector, tolerance: float, steps: int
 
     minimisers: tuple[Vector, Array] = jax.lax.map(minimise, jnp.arange(problem.parties))
     return minimisers
-
-
-@jax.jit
-def _minimiser(problem: Problem, w0: Vector, tolerance: float, steps: int) -> tuple[Vector, Float[Array, ""]]:
-    """The minimiser of the objective with shares by size, and the norm of the gradient at it."""
-    shares, parties = shares_by_size(problem.sizes).astype(tree.dtype(w0)), jnp.arange(problem.parties)
-
-    def value(w: Vector) -> Array:
-        values: Array = jax.lax.map(lambda k: problem.oracle(k).value(w), parties)
-        return shares @ values
-
-    def grad(w: Vector) -> Vector:
-        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(w), parties), shares)
-
-    return lbfgs(value, grad, w0, steps=steps, tolerance=tolerance)[:2]
 
 
 def _check_converged(residual: float, tolerance: float, title: str) -> None:

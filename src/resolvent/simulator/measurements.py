@@ -199,12 +199,13 @@ class Measurements:
     def _measure_heterogeneity(self) -> None:
         """H at the minimiser of the average loss, with the norm of the gradient, which says how exact it is."""
         if "heterogeneity" in self._evaluation.diagnostics:
-            from resolvent.simulator.record.diagnostics import dissimilarity, pooled_optimum  # few runs measure it
+            from resolvent.problem.solvers.lbfgs import pooled_optimum  # few runs measure it
+            from resolvent.simulator.record.diagnostics import dissimilarity
 
-            optimum = pooled_optimum(self._parties_problem, self._problem.init(keys.root_key(0)))
-            heterogeneity = dissimilarity(self._parties_problem, optimum.w).heterogeneity
+            optimum, norm, _ = pooled_optimum(self._parties_problem, self._problem.init(keys.root_key(0)))
+            heterogeneity = dissimilarity(self._parties_problem, optimum).heterogeneity
             self._table.add(0, None, "train", "heterogeneity", heterogeneity)
-            self._table.add(0, None, "train", "heterogeneity_gradient", optimum.gradient_norm)
+            self._table.add(0, None, "train", "heterogeneity_gradient", norm)
 
     def measure_line(self, chunk: Chunk, rounds: int) -> None:
         """The loss on the line from each party's model to the new shared model, and of the shared model before."""

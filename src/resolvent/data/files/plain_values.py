@@ -7,12 +7,11 @@ from resolvent.errors import InputError, shorten
 _T = TypeVar("_T")
 
 
-def read_plain(kind: type[_T], content: Any, title: str, advice: str = "") -> _T:
+def read_plain(kind: type[_T], content: Any, title: str) -> _T:
     """The object of a data class whose fields are these values, as ``dataclasses.asdict`` gives them.
 
     Args:
         title: what an error begins with, such as ``the site sent no report``.
-        advice: what an error ends with.
 
     Raises:
         InputError: a value is missing or has another type, or ``__post_init__`` refuses the values.
@@ -24,5 +23,5 @@ def read_plain(kind: type[_T], content: Any, title: str, advice: str = "") -> _T
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise InputError(f"{title} ({f'{place}: ' if place else ''}{shorten(first['msg'])}){advice}") from error
+        raise InputError(f"{title} ({f'{place}: ' if place else ''}{shorten(first['msg'])})") from error
     return read

@@ -1,4 +1,4 @@
-"""L-BFGS: as a function, for any objective with a gradient, and as a local solver."""
+"""L-BFGS: as a function, for any objective with a gradient, for the average loss, and as a local solver."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -10,9 +10,10 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.math import tree
+from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import NO_MEMORY, PartyMemory
+from resolvent.problem.problem import Problem, shares_by_size
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -59,6 +60,22 @@ def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], st
     first = _State(start, grad(start), optimizer.init(start), jnp.array(0))
     last = loops.while_loop(has_work, step, first, work=cost * jnp.asarray(steps))
     return last.params, tree.norm(last.gradient), last.steps
+
+
+@jax.jit
+def pooled_optimum(problem: Problem, w: Vector, tolerance: ArrayLike = 1e-6,
+                   steps: ArrayLike = 500) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
+    """A minimiser of the average loss sum_k (n_k/n) f_k, from ``w``; returns what ``lbfgs`` does."""
+    shares, parties = shares_by_size(problem.sizes).astype(tree.dtype(w)), jnp.arange(problem.parties)
+
+    def value(v: Vector) -> Array:
+        losses: Array = jax.lax.map(lambda k: problem.oracle(k).value(v), parties)
+        return shares @ losses
+
+    def grad(v: Vector) -> Vector:
+        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(v), parties), shares)
+
+    return lbfgs(value, grad, w, steps=steps, tolerance=tolerance)
 
 
 class LBFGS(LocalSolver):

@@ -6,7 +6,7 @@ after the optimizer's step. The optimizer's state is new in every round, or each
 
 import contextlib
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -119,7 +119,7 @@ class OptaxSolver(MinibatchSolver):
         return False
 
     @override
-    def scaled(self, factor: ArrayLike) -> "OptaxSolver":
+    def scaled(self, factor: ArrayLike) -> Self:
         return replace(self, optimizer=scaled_optimizer(self.optimizer, factor))
 
     @override

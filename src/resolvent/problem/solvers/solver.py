@@ -9,7 +9,7 @@ Loops have the party's own number of steps, so they are right with and without `
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -126,7 +126,7 @@ class GradientSolver(LocalSolver):
         return self.learning_rate
 
     @override
-    def scaled(self, factor: ArrayLike) -> "GradientSolver":
+    def scaled(self, factor: ArrayLike) -> Self:
         return replace(self, learning_rate=self.learning_rate * factor)
 
 
@@ -213,9 +213,7 @@ class SGD(GradientSolver, MinibatchSolver):
 
     @override
     def at(self, t: Int[Array, ""]) -> "SGD":
-        if self.schedule is None:
-            return self
-        return replace(self, learning_rate=self.learning_rate * self.schedule(t), schedule=None)
+        return self if self.schedule is None else replace(self.scaled(self.schedule(t)), schedule=None)
 
     @property
     @override
@@ -260,9 +258,7 @@ class GD(GradientSolver):
 
     @override
     def at(self, t: Int[Array, ""]) -> "GD":
-        if self.schedule is None:
-            return self
-        return replace(self, learning_rate=self.learning_rate * self.schedule(t), schedule=None)
+        return self if self.schedule is None else replace(self.scaled(self.schedule(t)), schedule=None)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:

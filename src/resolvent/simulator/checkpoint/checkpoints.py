@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _STATE, _METRICS, _RUN = "state.safetensors", "metrics.parquet", "run.json"
 _ADVICE = "this checkpoint cannot be used"
+_MAX_SHARE = 0.05  # of the run time, for writing
 
 
 class Checkpoint(NamedTuple):
@@ -121,7 +122,7 @@ class Checkpoint(NamedTuple):
         # Before the state is read: the leaves of another run would be reported as a damaged file.
         identity.check(RunIdentity.from_json(run), path)
         check_files(path, run["files"], _ADVICE)
-        state, _ = read_tree(path / _STATE, like)
+        state = read_tree(path / _STATE, like)
         return cls(run["rounds"], state, read_parquet(path / _METRICS), run["facts"])
 
 
@@ -197,15 +198,9 @@ class RunCheckpoints:
 
 
 class CheckpointTimer:
-    """Says when to write again, so that writing takes at most a fraction of the run time.
+    """Says when to write again, so that writing takes at most 5 % of the run time."""
 
-    Args:
-        fraction: largest fraction of the run time that writing takes, in (0, 1).
-    """
-
-    def __init__(self, fraction: float = 0.05) -> None:
-        self._pause_per_second = 1 / fraction - 1
-        self._due = 0.0
+    _due = 0.0
 
     def is_due(self) -> bool:
         """Whether it is time to write; the first time it is."""
@@ -217,4 +212,4 @@ class CheckpointTimer:
         begin = time.monotonic()
         yield
         end = time.monotonic()
-        self._due = end + self._pause_per_second * (end - begin)
+        self._due = end + (1 / _MAX_SHARE - 1) * (end - begin)

@@ -1,6 +1,5 @@
 """Measures of how much the parties differ, and of what an aggregation does to their losses."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,7 +9,6 @@ from jaxtyping import Array, Float, Int
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, shares_by_size
-from resolvent.problem.solvers.lbfgs import lbfgs
 
 LINE_POINTS = 11
 
@@ -31,18 +29,6 @@ class Dissimilarity(NamedTuple):
     heterogeneity: Float[Array, ""]
 
 
-class Optimum(NamedTuple):
-    """A point near a minimiser.
-
-    Attributes:
-        gradient_norm: norm of the gradient at ``w``; the caller judges whether it is small enough.
-    """
-
-    w: Vector
-    gradient_norm: Float[Array, ""]
-    iterations: Int[Array, ""]
-
-
 @jax.jit
 def dissimilarity(problem: Problem, w: Vector) -> Dissimilarity:
     """The dissimilarity of the parties' gradients at ``w``."""
@@ -57,27 +43,11 @@ def dissimilarity(problem: Problem, w: Vector) -> Dissimilarity:
     return Dissimilarity(b, variance, jnp.mean(squares))
 
 
-@partial(jax.jit, static_argnames=("max_iterations",))
-def pooled_optimum(problem: Problem, w: Vector, *, tolerance: float = 1e-6, max_iterations: int = 500) -> Optimum:
-    """A minimiser of the average loss sum_k (n_k/n) f_k, by L-BFGS from ``w``."""
-    shares = shares_by_size(problem.sizes)
-    parties = jnp.arange(problem.parties)
-
-    def value(v: Vector) -> Array:
-        losses: Array = jax.lax.map(lambda k: problem.oracle(k).value(v), parties)
-        return shares @ losses
-
-    def grad(v: Vector) -> Vector:
-        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(v), parties), shares)
-
-    return Optimum(*lbfgs(value, grad, w, steps=max_iterations, tolerance=tolerance))
-
-
-@partial(jax.jit, static_argnames=("points",))
-def loss_along_line(problem: Problem, models: Vector, shared: Vector, index: Int[Array, " C"], split: Int[Array, ""],
-                    *, points: int = LINE_POINTS) -> Float[Array, "C points"]:
+@jax.jit
+def loss_along_line(problem: Problem, models: Vector, shared: Vector, index: Int[Array, " C"],
+                    split: Int[Array, ""]) -> Float[Array, "C points"]:
     """The loss of party index[i] along the line (1 - s) models[i] + s shared, s from 0 to 1. Source: Fed+, Figure 3."""
-    steps = jnp.linspace(0, 1, points)
+    steps = jnp.linspace(0, 1, LINE_POINTS)
 
     def of_party(args: tuple[Vector, Array]) -> Array:
         model, k = args

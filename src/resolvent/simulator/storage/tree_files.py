@@ -77,15 +77,15 @@ def digest_of_texts(texts: Iterable[str]) -> str:
     return hashlib.sha256("".join([f"{len(text)}:{text}" for text in texts]).encode()).hexdigest()
 
 
-def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:
-    """Write a tree as a safetensors file, with texts in its header."""
+def write_tree(path: Path, x: PyTree[Any]) -> None:
+    """Write a tree as a safetensors file."""
     leaves = named_leaves(x)
     if any(isinstance(leaf, BlockedLeaf) for leaf in leaves.values()):
-        write_atomically(path, lambda p: _write_blocks(p, leaves, note or {}))
+        write_atomically(path, lambda p: _write_blocks(p, leaves))
         return
     leaves = {name: np.asarray(leaf, order="C") for name, leaf in leaves.items()}  # contiguous; scalars stay scalars
     try:
-        write_atomically(path, lambda p: save_file(leaves, p, metadata=note))
+        write_atomically(path, lambda p: save_file(leaves, p))
     except SafetensorError as error:  # the library reports a full disk as text: "... (os error 28)"
         number = re.search(r"os error (\d+)", str(error))
         code = int(number[1]) if number else errno.EIO
@@ -103,9 +103,9 @@ def _blocks_of(leaf: Any) -> Iterator[NDArray[Any]]:
     return leaf.blocks() if isinstance(leaf, BlockedLeaf) else iter([leaf])
 
 
-def _write_blocks(path: Path, leaves: Mapping[str, Any], note: dict[str, str]) -> None:
+def _write_blocks(path: Path, leaves: Mapping[str, Any]) -> None:
     """A safetensors file of arrays of which only a block is in memory."""
-    header: dict[str, Any] = {"__metadata__": note} if note else {}
+    header: dict[str, Any] = {}
     end = 0
     for name, leaf in leaves.items():
         start, end = end, end + int(np.prod(leaf.shape)) * leaf.dtype.itemsize
@@ -122,15 +122,15 @@ def _write_blocks(path: Path, leaves: Mapping[str, Any], note: dict[str, str]) -
         raise OSError(error.errno, error.strerror, str(path)) from error  # with the name of the file
 
 
-def read_tree(path: Path, like: PyTree[Any]) -> tuple[PyTree[Any], dict[str, str]]:
-    """Read a tree with the structure of ``like``, and the texts in the header."""
+def read_tree(path: Path, like: PyTree[Any]) -> PyTree[Any]:
+    """Read a tree with the structure of ``like``."""
     try:
         with safe_open(path, framework="numpy") as file:
-            note, names = dict(file.metadata() or {}), set(file.keys())
+            names = set(file.keys())
             leaves = [_read_leaf(file, path, name or "value", leaf, names) for name, leaf in tree.named_leaves(like)]
     except (SafetensorError, FileNotFoundError) as error:
         raise DamagedFileError(f"{path} cannot be read, it is damaged: {shorten(error)}") from error
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), note
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _read_leaf(file: Any, path: Path, name: str, like: Any, names: set[str]) -> Any:
