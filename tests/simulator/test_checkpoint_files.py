@@ -106,7 +106,7 @@ def test_two_checkpoints_of_this_run_are_on_the_disk(tmp_path):
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     written(tmp_path, 1)
 
-    def fail(tensors, path, metadata):
+    def fail(tensors, path):
         path.write_bytes(b"half")
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
