@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.typed_commands import ENGINES, SITES, Federation, kill_all, table
+from federation.typed_commands import ENGINES, SITES, Federation, frozen, kill_all, table
 from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.protocol.kits import kit_note
 
@@ -91,6 +91,20 @@ def test_the_command_of_the_lead_is_killed(federation):
     process = begin(federation, "runs/killed")
     kill_all(process)
     code, said = federation.outcome(federation.begin("runs/killed"))
+    assert code == 0, said
+    assert len(federation.rounds()) == 60
+
+
+def test_a_frozen_site_is_named_within_its_deadline(federation):
+    """The connection of the lead stays, what it has shown is not shown again, and the run continues afterwards."""
+    process = begin(federation, "runs/frozen", "--set", "federation.deadline=15", "federation.retries=1")
+    with frozen(federation.processes["berlin"]):
+        code, said = federation.outcome(process, 300)
+    assert code != 0
+    assert "berlin: no answer" in said
+    assert said.count("the sites agree on") == 1
+    assert "connection to the server is lost" not in said
+    code, said = federation.outcome(federation.begin("runs/frozen"))
     assert code == 0, said
     assert len(federation.rounds()) == 60
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -141,8 +142,27 @@ class Federation:
         return [entry for entry in map(json.loads, lines) if entry["event"] == "PhaseReport"]
 
 
+def all_of(process):
+    """A process and its children."""
+    return [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+
+
 def kill_all(process):
     """Kill a process and its children, as a machine that loses its power."""
-    for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+    for each in all_of(process):
         each.kill()
     process.wait()
+
+
+@contextmanager
+def frozen(process):
+    """Stop a process and its children during a block, as ``kill -STOP`` does: their connections stay open."""
+    stopped = all_of(process)
+    for each in stopped:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in stopped:
+            with suppress(psutil.NoSuchProcess):
+                each.resume()
