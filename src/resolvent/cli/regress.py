@@ -54,7 +54,6 @@ def regress(
         overwrite: replace files in the folder.
         format: text or json.
     """
-    from resolvent.cli import terminal
     from resolvent.cli.plan_files import plan_file
     from resolvent.comparisons.regression.regress import fit_tables
     from resolvent.comparisons.regression.regression_file import RegressionFile
@@ -73,13 +72,16 @@ def regress(
     else:
         print_fit(fit)
     if out is not None:
+        from resolvent.cli import terminal
+
         terminal.print_path("Report", fit.save(out, overwrite=overwrite))
 
 
 def print_fit(fit: "Regression") -> None:
     """Print where the sites differ, and the fit, which is not wrapped: a table."""
-    from resolvent.cli import terminal
+    if fit.differences is not None and fit.differences.findings:
+        from resolvent.cli import terminal
 
-    for sentence in fit.differences.findings if fit.differences is not None else ():
-        terminal.print_line(sentence)
+        for sentence in fit.differences.findings:
+            terminal.print_line(sentence)
     sys.stdout.write(fit.summary() + "\n")

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from resolvent.arguments import check_arguments
 from resolvent.data import sample_trees as trees
-from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import (
     Task,
     check_fixed,
@@ -188,6 +187,8 @@ class FederatedData:
         return self.task if self.label_shape == () else f"{self.task}, labels {trees.shape_text(self.y)}"
 
     def _repr_html_(self) -> str:
+        from resolvent.data.html_tables import html_facts, html_table  # for notebooks
+
         facts = {"parties": len(self), "task": self.task, "inputs": trees.shape_text(self.x),
                  **({} if self.label_shape == () else {"labels": trees.shape_text(self.y)}),
                  **({"classes": shorten(", ".join(self.classes))} if self.classes else {})}

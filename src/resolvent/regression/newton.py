@@ -13,7 +13,6 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, PartyState, Phase, Replies
 from resolvent.algorithms.method import Method
 from resolvent.math import newton, tree
-from resolvent.math.fixed_point import is_in_range
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -111,6 +110,8 @@ class DerivativeSums(Method):
             evaluation = oracle.second_order(w)
             is_finite = tree.finite(evaluation)
             if self.largest is not None:
+                from resolvent.math.fixed_point import is_in_range  # of secure sums
+
                 for leaf in evaluation:
                     is_finite &= is_in_range(leaf * oracle.samples, self.largest)
             sent: SecondOrder = jax.tree.map(lambda leaf: jnp.where(is_finite, leaf, 0), evaluation)

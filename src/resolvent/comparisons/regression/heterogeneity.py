@@ -91,8 +91,6 @@ class Heterogeneity:
         A site is named if the interval of its own estimate, of level 95 %, excludes zero on the other side than the
         common estimate. Differences of the intercept, thresholds and baseline are other base rates, and are left out.
         """
-        from resolvent.comparisons.judgement.wording import enumerate_names  # of comparisons, for sites that differ
-
         sentences = []
         for j, (name, line) in enumerate(self.table.iterrows()):
             is_base_rate = str(name).endswith("Intercept") or (
@@ -103,7 +101,11 @@ class Heterogeneity:
             with np.errstate(invalid="ignore"):
                 is_opposite = -np.sign(common) * own > _Z * error
             sites = [str(site) for site, is_named in zip(self.fit.model.sites, is_opposite, strict=True) if is_named]
-            opposite = f"; the coefficient has the opposite sign at {enumerate_names(sites)}" if sites else ""
+            opposite = ""
+            if sites:
+                from resolvent.comparisons.judgement.wording import enumerate_names  # a fit needs no comparisons
+
+                opposite = f"; the coefficient has the opposite sign at {enumerate_names(sites)}"
             sentences.append(f"The coefficient of {name} differs between the sites (I\N{SUPERSCRIPT TWO} "
                              f"{line['I2']:.0%}, p {probability(line['p'])}){opposite}.")
         return tuple(sentences)
