@@ -3,10 +3,10 @@
 With ``privacy: {secure_sums: true}`` the server of a federation learns sums over the sites only.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
@@ -17,8 +17,31 @@ from resolvent.tables.cells import CellRules, Codes
 from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
 
+Texts: TypeAlias = tuple[str, ...] | list[str]  # a list in a file and in a call, a tuple as a default
+Numbers: TypeAlias = tuple[float, ...] | list[float]
 _PRIVACY = "privacy"
 _Settings = TypeVar("_Settings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """How the cells of a table are read that a program names.
+
+    Attributes:
+        missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
+            or column -> such a list. Predictions leave the same cells out.
+        text: columns that are categories whatever their values look like, such as codes.
+        text_format: how a text file is written; default: recognised from the file.
+    """
+
+    missing: Codes | Mapping[str, Codes] | None = None
+    text: Collection[str] = ()
+    text_format: TextFormat = TextFormat()  # noqa: RUF009 - it is frozen
+
+
+def settings_of(kind: type[_Settings], options: _Settings) -> _Settings:
+    """The settings of a plan from the options of a call, which has further ones."""
+    return kind(**{setting.name: getattr(options, setting.name) for setting in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

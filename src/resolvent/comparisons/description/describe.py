@@ -1,16 +1,18 @@
 """Describe the rows of all sites: the table that begins a paper."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from resolvent.arguments import with_options
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.description.sums import SiteValues, agree_on_values, check_size, read_values
+from resolvent.comparisons.plan_file import CellOptions, settings_of
 from resolvent.comparisons.regression.rows import check_named, read_columns
 from resolvent.errors import InputError
-from resolvent.tables.cells import CellRules, Codes, ColumnError, read_cells, with_unique_names
+from resolvent.tables.cells import CellRules, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import read_feature
 from resolvent.tables.owners import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
@@ -21,10 +23,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence[str] = (), by: str | None = None,
-             quantiles: Sequence[float] = (0.25, 0.5, 0.75), min_cell: int = 5,
-             missing: Codes | Mapping[str, Codes] | None = None, text: Collection[str] = (),
-             exclude: Collection[str] = (), text_format: TextFormat = TextFormat()) -> Description:  # noqa: B008
+@dataclass(frozen=True, kw_only=True)
+class _Describing(DescriptionSettings, CellOptions):
+    """What ``describe`` gets beside the table.
+
+    Attributes:
+        party: the column that names the site.
+        exclude: columns to leave out if ``columns`` names none.
+    """
+
+    party: str
+    exclude: Collection[str] = ()
+
+
+@with_options(_Describing)
+def describe(data: Any, options: _Describing) -> Description:
     """Describe the rows of all sites, per site and together, without small cells.
 
     Numbers have n, the missing values, mean, standard deviation and quantiles; other columns the counts and shares of
@@ -32,16 +45,6 @@ def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence
 
     Args:
         data: a table with a row for each subject, or a .csv, .csv.gz, .tsv or .parquet file.
-        party: the column that names the site.
-        columns: the columns; default: all that are neither dates nor free text.
-        by: a column whose levels are the groups, such as the arm of a trial.
-        quantiles: in [0, 1]. Each is told as an interval between two edges of a histogram, whose bins are at most 1/16
-            of the standard deviation wide, and wider where a bin would have fewer than ``min_cell`` rows.
-        min_cell: no count of fewer rows is told, or can be computed from what is told; 1: all are told.
-        missing: cells that stand for a missing value; as of ``rv.regress``.
-        text: columns that are categories whatever their values look like.
-        exclude: columns to leave out if ``columns`` names none.
-        text_format: how a text file is written.
 
     Raises:
         InputError: a column is absent or cannot be read, or a site has fewer than ``min_cell`` rows.
@@ -49,9 +52,9 @@ def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence
     Example:
         >>> print(rv.describe(frame, party="hospital", by="arm").to_text("markdown"))  # doctest: +SKIP
     """
-    settings = DescriptionSettings(columns=tuple(columns), by=by, quantiles=tuple(quantiles), min_cell=min_cell)
-    return describe_rows(data, settings, party=party, format=text_format, cells=cell_rules(missing, (party, *text)),
-                         exclude=exclude)
+    return describe_rows(data, settings_of(DescriptionSettings, options), party=options.party,
+                         format=options.text_format, cells=cell_rules(options.missing, options.text),
+                         exclude=options.exclude)
 
 
 def describe_rows(data: "pd.DataFrame | str | Path", settings: DescriptionSettings, *, party: str,

@@ -133,9 +133,7 @@ class Description(PlanResult):
     def read(cls, folder: Path) -> "Description":
         try:
             content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
-            stated: dict[str, Any] = content["settings"]
-            settings = DescriptionSettings(**{**stated, "columns": tuple(stated["columns"]),
-                                              "quantiles": tuple(stated["quantiles"])})
+            settings = DescriptionSettings(**content["settings"])
             agreement = read_plain(ValuesAgreement, content["agreement"], cls.file())
             shapes = agreement.shapes(settings)
             return cls(settings, agreement, {site: sums_of_vector(np.array(vector), shapes)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from resolvent.comparisons.plan_file import PlanFile
+from resolvent.comparisons.plan_file import Numbers, PlanFile, Texts
 from resolvent.errors import InputError, check_range, quote
 
 
@@ -12,9 +12,11 @@ class DescriptionSettings:
     """What is described.
 
     Attributes:
-        columns: the columns; numbers have moments and quantiles, others have the counts of their levels.
+        columns: the columns; numbers have moments and quantiles, others have the counts of their levels. Default: all
+            that are neither dates nor free text; sites must be told.
         by: a column whose levels are the groups, such as the arm of a trial.
-        quantiles: in [0, 1].
+        quantiles: in [0, 1]. Each is told as an interval between two edges of a histogram, whose bins are at most 1/16
+            of the standard deviation wide, and wider where a bin would have fewer than ``min_cell`` rows.
         min_cell: no count of fewer rows is told, or can be computed from what is told; 1: all are told. A site's own
             limit can be larger.
 
@@ -22,9 +24,9 @@ class DescriptionSettings:
         InputError: a number is out of range, or a column is named twice.
     """
 
-    columns: tuple[str, ...] = ()
+    columns: Texts = ()
     by: str | None = None
-    quantiles: tuple[float, ...] = (0.25, 0.5, 0.75)
+    quantiles: Numbers = (0.25, 0.5, 0.75)
     min_cell: int = 5
 
     def __post_init__(self) -> None:

@@ -1,44 +1,44 @@
 """``regress``: fit a regression over sites by sums."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.arguments import checked
+from resolvent.arguments import with_options
+from resolvent.comparisons.plan_file import CellOptions, settings_of
 from resolvent.comparisons.regression.imputation import Imputations
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_tables
-from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings, Site
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.newton import NewtonState
-from resolvent.regression.cox import Ties
 from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import FitSums
 from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
-from resolvent.tables.cells import text_of_value
 from resolvent.tables.table_options import cell_rules
-from resolvent.tables.text_formats import TextFormat
 
 
-@checked
-def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
-            level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
-            exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
-            cluster: str | None = None, strata: str | None = None, ties: Ties = "efron",
-            baseline_times: Sequence[float] = (), reference: Mapping[str, Any] | None = None,
-            order: Sequence[Any] | None = None, site: Site | None = None, tests: Sequence[str] = (),
-            likelihood_tests: Sequence[str] = (), profile: Sequence[str] = (), firth: bool = False,
-            imputations: int | None = None, seed: int = 0,
-            missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
-            text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
+@dataclass(frozen=True, kw_only=True)
+class _Regressing(RegressionSettings, CellOptions):
+    """What ``regress`` gets beside the table.
+
+    Attributes:
+        party: the column that names the site.
+    """
+
+    party: str
+
+
+@with_options(_Regressing)
+def regress(data: Any, options: _Regressing) -> Regression:
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
 
     Every round the sites send the value, the gradient and the Hessian of their log-likelihood, and the server makes a
@@ -48,50 +48,6 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     Args:
         data: a table with a row for each subject (a frame of pandas, or the path of a CSV or Parquet file). Rows with a
             missing value in a column that is used are left out, or completed by ``imputations``.
-        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``, with
-            ``Surv(start, stop, died)`` for rows that are at risk after start, until stop (left truncation, columns that
-            change with time). Text columns are categories; ``C(column)`` makes a number one; ``a:b`` is a product,
-            ``a*b`` is ``a + b + a:b``.
-        party: the column that names the site.
-        family: distribution of the label: ``gaussian`` (identity), ``binomial`` (logit), ``multinomial`` (logit against
-            the first class), ``ordinal`` (proportional odds), ``poisson``, ``quasi_poisson``,
-            ``zero_inflated_poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from the
-            label, where it is certain.
-        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, and with
-            leverages ``HC2`` and ``HC3``), or ``clustered`` by site, or by ``cluster``.
-        level: level of the intervals.
-        l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
-        l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
-        offset: a column that is added to the linear predictor.
-        exposure: a column whose logarithm is added, such as person-years.
-        frequency_weights: a column that says for how many equal rows a row stands: the fit is the same as with a table
-            in which each row is repeated.
-        sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
-            estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
-            has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.
-        cluster: a column whose values are clusters within each site, such as patients with several rows, for
-            ``errors="clustered"``; default: a site is a cluster. The same value at two sites is two clusters.
-        strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
-        ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
-        baseline_times: of a Cox model, the ends of intervals of time in which all sites have the same baseline hazard,
-            such as ``[90, 180, 365]``; the last interval has no end. It is the Cox model of times that are coarsened to
-            the intervals, with ties by Breslow. Default: each site has a baseline of its own.
-        reference: the base level of categories, and of the label: ``{"ward": "A"}``.
-        order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
-        site: ``fixed`` fits an intercept of its own for each site, which stays there; ``random`` adds a fit with a
-            normal intercept for each site, whose deviation is estimated: ``fit.random``. Default: one for all.
-        tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
-        likelihood_tests: the same by the ratio of likelihoods; see ``Regression.likelihood_test``.
-        profile: coefficients whose interval is that of the profile likelihood, such as ``["age"]``.
-        firth: use Firth's penalty, with which estimates are finite where columns divide the rows perfectly, and nearly
-            unbiased with few events; of families ``binomial`` and ``poisson``.
-        imputations: number of completed tables, such as 20: missing values of the formula's columns are drawn at each
-            site by chained equations of its own rows, and the fits of the tables are pooled by Rubin's rules.
-        seed: of the draws of ``imputations``.
-        missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
-            or column -> such a list. Predictions leave the same cells out.
-        text: columns that are categories whatever their values look like, such as codes.
-        text_format: how a text file is written; default: recognised from the file.
 
     Raises:
         InputError: the formula, a column or a value is wrong, or there are not more rows than parameters.
@@ -100,16 +56,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         >>> fit = rv.regress(frame, "ill ~ age + C(ward)", party="hospital")  # doctest: +SKIP
         >>> print(fit.summary())  # doctest: +SKIP
     """
-    settings = RegressionSettings(
-        formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
-        frequency_weights=frequency_weights, sampling_weights=sampling_weights, cluster=cluster, strata=strata,
-        ties=ties, baseline_times=tuple(map(float, baseline_times)) or None, site=site,
-        reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
-        order=None if order is None else tuple(map(text_of_value, order)), tests=tuple(tests) or None,
-        likelihood_tests=tuple(likelihood_tests) or None, profile=tuple(profile) or None, firth=firth,
-        imputations=imputations, seed=seed)
-    cells = cell_rules(missing, text)
-    return fit_tables(read_tables(data, settings, party=party, format=text_format, cells=cells), settings)
+    settings = settings_of(RegressionSettings, options)
+    return fit_tables(read_tables(data, settings, party=options.party, format=options.text_format,
+                                  cells=cell_rules(options.missing, options.text)), settings)
 
 
 def fit_tables(tables: Iterable[RegressionRows], settings: RegressionSettings) -> Regression:

@@ -1,11 +1,12 @@
 """The settings of a regression, as a call, a command or a file states them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
+from resolvent.comparisons.plan_file import Numbers, Texts
 from resolvent.errors import InputError, alternatives, check_range, quote
 from resolvent.regression.cox import Ties
 from resolvent.tables.cells import Code, text_of_value
@@ -23,36 +24,47 @@ class RegressionSettings:
     """What is fitted, and how it is reported.
 
     Attributes:
-        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``.
-        family: distribution of the label; ``auto``: from the label, where it is certain.
-        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, ``HC2``,
-            ``HC3``), or ``clustered`` by site, or by ``cluster``.
+        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``, with
+            ``Surv(start, stop, died)`` for rows that are at risk after start, until stop (left truncation, columns that
+            change with time). Text columns are categories; ``C(column)`` makes a number one; ``a:b`` is a product,
+            ``a*b`` is ``a + b + a:b``.
+        family: distribution of the label: ``gaussian`` (identity), ``binomial`` (logit), ``multinomial`` (logit against
+            the first class), ``ordinal`` (proportional odds), ``poisson``, ``quasi_poisson``,
+            ``zero_inflated_poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. ``auto``: from the
+            label, where it is certain.
+        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, and with
+            leverages ``HC2`` and ``HC3``), or ``clustered`` by site, or by ``cluster``.
         level: level of the intervals.
         l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
-        l2: weight of half their squares (ridge).
+        l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
-        frequency_weights: a column that says for how many equal rows a row stands.
-        sampling_weights: a column with the inverse of the probability that a row was sampled, or observed; standard
-            errors are robust, or clustered by site.
+        frequency_weights: a column that says for how many equal rows a row stands: the fit is the same as with a table
+            in which each row is repeated.
+        sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
+            estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
+            has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.
         cluster: a column whose values are clusters within each site, such as patients with several rows, for
-            ``errors="clustered"``; default: a site is a cluster.
+            ``errors="clustered"``; default: a site is a cluster. The same value at two sites is two clusters.
         strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
         ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         baseline_times: of a Cox model, the ends of intervals of time in which all sites have the same baseline hazard,
-            such as ``[90, 180, 365]``; the last interval has no end. Default: each site has a baseline of its own.
-        reference: base levels of categories and of the label, such as ``{ward: A}``.
-        order: with ``family: ordinal``, the classes of the label from the lowest; default: they are numbers.
-        site: ``fixed``: an intercept of its own for each site, which stays there; ``random``: a normal intercept for
-            each site, whose deviation is estimated, beside the common fit; default: one for all.
-        tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
-        likelihood_tests: the same by the ratio of likelihoods, with a fit under each hypothesis.
-        profile: coefficients whose interval is that of the profile likelihood, such as ``[age, "ward[T.B]"]``.
-        firth: whether the likelihood has Firth's penalty, so that all estimates are finite, also where columns divide
-            the rows perfectly; of families binomial and poisson.
-        imputations: number of completed tables, such as 20, whose fits are pooled: missing values of the formula's
-            columns are drawn at each site from models of its own rows; default: rows with missing values are left out.
-        seed: of the draws of imputations.
+            such as ``[90, 180, 365]``; the last interval has no end. It is the Cox model of times that are coarsened to
+            the intervals, with ties by Breslow. Default: each site has a baseline of its own.
+        reference: the base level of categories, and of the label: ``{"ward": "A"}``.
+        order: with ``family="ordinal"``, the classes of the label from the lowest; default: they are numbers.
+        site: ``fixed`` fits an intercept of its own for each site, which stays there; ``random`` adds a fit with a
+            normal intercept for each site, whose deviation is estimated: ``fit.random``. Default: one for all.
+        tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
+        likelihood_tests: the same by the ratio of likelihoods, with a fit under each hypothesis; see
+            ``Regression.likelihood_test``.
+        profile: coefficients whose interval is that of the profile likelihood, such as ``["age", "ward[T.B]"]``.
+        firth: use Firth's penalty, with which estimates are finite where columns divide the rows perfectly, and nearly
+            unbiased with few events; of families ``binomial`` and ``poisson``.
+        imputations: number of completed tables, such as 20: missing values of the formula's columns are drawn at each
+            site by chained equations of its own rows, and the fits of the tables are pooled by Rubin's rules. Default:
+            rows with missing values are left out.
+        seed: of the draws of ``imputations``.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
         rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
             about 30.
@@ -61,7 +73,7 @@ class RegressionSettings:
         InputError: a number is out of range, or a name is not known.
     """
 
-    formula: str
+    formula: str = field(kw_only=False)
     family: FamilyName = "auto"
     errors: Errors = "model"
     level: float = 0.95
@@ -74,13 +86,13 @@ class RegressionSettings:
     cluster: str | None = None
     strata: str | None = None
     ties: Ties = "efron"
-    baseline_times: tuple[float, ...] | None = None
+    baseline_times: Numbers | None = None
     reference: dict[str, Code] | None = None
-    order: tuple[str, ...] | None = None
+    order: tuple[Code, ...] | list[Code] | None = None
     site: Site | None = None
-    tests: tuple[str, ...] | None = None
-    likelihood_tests: tuple[str, ...] | None = None
-    profile: tuple[str, ...] | None = None
+    tests: Texts | None = None
+    likelihood_tests: Texts | None = None
+    profile: Texts | None = None
     firth: bool = False
     imputations: int | None = None
     seed: int = 0
@@ -158,7 +170,7 @@ class RegressionSettings:
         return bool(self.l1 or self.l2)
 
 
-def check_baseline_times(times: tuple[float, ...]) -> None:
+def check_baseline_times(times: Sequence[float]) -> None:
     """Refuse ends of intervals that are not rising times."""
     if not all(low < high < math.inf for low, high in pairwise((0, *times))) or not times:
         raise InputError(f"baseline_times={list(times)} must be times after zero that rise: write such as "

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.plan_file import PlanFile
+from resolvent.comparisons.plan_file import Numbers, PlanFile
 from resolvent.comparisons.regression.formula import Formula, Response
 from resolvent.errors import InputError, check_range, quote
 
@@ -18,11 +18,11 @@ class SurvivalSettings:
     """Whose survival is estimated.
 
     Attributes:
-        time: the column of the time of the event, or of the end of observation.
+        time: the column of the time of the event, or of the end of observation; from zero on, in any unit.
         event: the column that says whether the event occurred: 0 and 1, no and yes, or false and true.
         by: a column whose levels are the groups, such as the arm of a trial.
-        entry: the column of the time at which observation begins (left truncation); default: a row is at risk from the
-            beginning.
+        entry: the column of the time at which observation begins, before ``time`` (left truncation); default: a row is
+            at risk from the beginning.
         every: the width of the grid of times, such as 30 days: a time is told as the end of its cell. Default: exact
             times, for rows in one table; sites need a grid.
         until: the end of the grid; rows are censored there.
@@ -41,7 +41,7 @@ class SurvivalSettings:
     entry: str | None = None
     every: float | None = None
     until: float | None = None
-    at: tuple[float, ...] = ()
+    at: Numbers = ()
     min_cell: int = 5
     level: float = 0.95
 

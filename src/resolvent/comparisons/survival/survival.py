@@ -239,7 +239,7 @@ class Survival(PlanResult):
     def read(cls, folder: Path) -> "Survival":
         try:
             content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
-            settings = SurvivalSettings(**{**content["settings"], "at": tuple(content["settings"]["at"])})
+            settings = SurvivalSettings(**content["settings"])
             agreement = read_plain(TimesAgreement, content["agreement"], cls.file())
             return cls(settings, agreement, np.array(content["points"], np.float64),
                        SurvivalSums.of_vector(np.array(content["numbers"], np.float64), len(agreement.groups)))

@@ -1,19 +1,21 @@
 """Estimate the survival of groups over sites."""
 
-from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resolvent.arguments import with_options
 from resolvent.comparisons.description.sums import check_size
+from resolvent.comparisons.plan_file import CellOptions, settings_of
 from resolvent.comparisons.regression.rows import check_named, complete_rows, read_columns
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.comparisons.survival.settings import SurvivalSettings
 from resolvent.comparisons.survival.sums import SiteTimes, SurvivalSums, agree_on_times, times_of_rows
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.errors import InputError
-from resolvent.tables.cells import CellRules, Codes, read_cells
+from resolvent.tables.cells import CellRules, read_cells
 from resolvent.tables.owners import natural_order, read_owners
 from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
@@ -24,11 +26,19 @@ if TYPE_CHECKING:
 _ALL_ROWS = "all rows"
 
 
-def survival(data: "pd.DataFrame | str | Path", *, time: str, event: str, by: str | None = None,
-             entry: str | None = None, party: str | None = None, every: float | None = None,
-             until: float | None = None, at: Sequence[float] = (), min_cell: int = 5, level: float = 0.95,
-             missing: Codes | Mapping[str, Codes] | None = None, text: Collection[str] = (),
-             text_format: TextFormat = TextFormat()) -> Survival:  # noqa: B008
+@dataclass(frozen=True, kw_only=True)
+class _Surviving(SurvivalSettings, CellOptions):
+    """What ``survival`` gets beside the table.
+
+    Attributes:
+        party: the column that names the site; None: there is one.
+    """
+
+    party: str | None = None
+
+
+@with_options(_Surviving)
+def survival(data: Any, options: _Surviving) -> Survival:
     """Kaplan-Meier curves with intervals, medians, numbers at risk, and log-rank tests, over the rows of all sites.
 
     Times are exact, unless ``every`` and ``until`` make a grid; with it the numbers are those of a federation, whose
@@ -37,19 +47,6 @@ def survival(data: "pd.DataFrame | str | Path", *, time: str, event: str, by: st
     Args:
         data: a table with a row for each subject, or a .csv, .csv.gz, .tsv or .parquet file. Rows with a missing value
             are left out and counted.
-        time: the column of the time of the event, or of the end of observation; from zero on, in any unit.
-        event: the column that says whether the event occurred: 0 and 1, no and yes, or false and true.
-        by: a column whose levels are the groups, such as the arm of a trial.
-        entry: the column of the time at which observation begins, before ``time`` (left truncation).
-        party: the column that names the site; None: there is one.
-        every: the width of the grid, in the unit of ``time``.
-        until: the end of the grid; rows are censored there.
-        at: times that the text shows; default: about five.
-        min_cell: with a grid, no count of fewer rows is told, or can be computed from what is told.
-        level: level of the intervals.
-        missing: cells that stand for a missing value; as of ``rv.regress``.
-        text: columns that are categories whatever their values look like.
-        text_format: how a text file is written.
 
     Raises:
         InputError: a column is absent or cannot be read, a time is negative, an entry is not before its time, or an
@@ -58,10 +55,8 @@ def survival(data: "pd.DataFrame | str | Path", *, time: str, event: str, by: st
     Example:
         >>> print(rv.survival(frame, time="days", event="died", by="arm", party="hospital"))  # doctest: +SKIP
     """
-    settings = SurvivalSettings(time=time, event=event, by=by, entry=entry, every=every, until=until, at=tuple(at),
-                                min_cell=min_cell, level=level)
-    return survival_of_rows(data, settings, party=party or "", format=text_format,
-                            cells=cell_rules(missing, (*([party] if party else []), *text)))
+    return survival_of_rows(data, settings_of(SurvivalSettings, options), party=options.party or "",
+                            format=options.text_format, cells=cell_rules(options.missing, options.text))
 
 
 def survival_of_rows(data: "pd.DataFrame | str | Path", settings: SurvivalSettings, *, party: str,
