@@ -3,7 +3,9 @@
 Only the source of a preset comes from its docstring; its other columns follow from the code.
 """
 
+import inspect
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +14,8 @@ from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
 from resolvent.comparisons.experiment import catalogue
 from resolvent.comparisons.experiment.binding import bind, parameters
-from resolvent.comparisons.experiment.docstrings import first_line, references
 from resolvent.comparisons.experiment.experiment_file import experiments
-from resolvent.comparisons.experiment.registry import listings, registries
+from resolvent.comparisons.experiment.registry import registries
 from resolvent.comparisons.experiment.yaml_files import read_yaml
 from resolvent.errors import InputError
 from resolvent.solvers import GD
@@ -33,6 +34,29 @@ def made():
                for registry in registries()}
     return (f'{{"kinds": {json.dumps(kinds, indent=0, ensure_ascii=False)},\n'
             f'"modules": {json.dumps(modules, indent=0)},\n"algorithms": [\n{entries}\n]}}\n')
+
+
+def listings():
+    """All parts by kind. Combinators are a kind of their own here, after the presets."""
+    kinds = {}
+    for registry in registries():
+        kinds[registry.plural] = dict(registry.functions)
+        if registry.plural == "algorithms":
+            kinds["algorithms"] = {name: f for name, f in registry.functions.items() if not inspect.isclass(f)}
+            kinds["combinators"] = {name: f for name, f in registry.functions.items() if inspect.isclass(f)}
+    return kinds
+
+
+def first_line(function):
+    """The first line of a function's docstring, without code quotes."""
+    return (inspect.getdoc(function) or "").split("\n")[0].replace("``", "")
+
+
+def references(function):
+    """The entries of a docstring's ``References`` section, the main source first. Blank lines separate the entries."""
+    section = re.search(r"^References:\n((?:(?:    .*)?\n?)*)", inspect.getdoc(function) or "", re.MULTILINE)
+    entries = re.split(r"\n\s*\n", section[1].strip()) if section else []
+    return tuple(" ".join(entry.split()) for entry in entries)
 
 
 def entry(name, preset):

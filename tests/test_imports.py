@@ -59,8 +59,8 @@ def test_the_package_loads_no_heavy_package_and_a_run_no_further_namespace():
                "assert count <= 230, count\n"
                # What `resolvent run` imports; python -c would find the folder of the experiments in the repository.
                "import resolvent.cli.commands, resolvent.cli.terminal, resolvent.comparisons.runs.runner\n"
-               "from resolvent.comparisons.experiment.registry import listings\n"
-               "listings()\n"
+               "from resolvent.comparisons.experiment.registry import registries\n"
+               "[registry.functions for registry in registries()]\n"
                "assert 'experiments' not in sys.modules")
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600,
                              cwd=ROOT.parents[1])

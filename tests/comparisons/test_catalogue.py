@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import pytest
 
 import resolvent as rv
-from catalogue import FILE, made
+from catalogue import FILE, first_line, made
 from docs.outside_modules import HOOKS
 from resolvent.algorithms import presets, traits
 from resolvent.comparisons.experiment import catalogue as c
 from resolvent.comparisons.experiment.binding import parameters
-from resolvent.comparisons.experiment.docstrings import first_line, help_of
+from resolvent.comparisons.experiment.docstrings import help_of
 
 ROOT = Path(__file__).parents[2]
 SOLVER = rv.SGD(0.1, steps=1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from catalogue import listings
 from resolvent.cli.outcomes import print_outcome, print_record
 from resolvent.cli.parsing import COMMANDS, GROUPS
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
-from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.judgement.wording import advice_of
 from resolvent.comparisons.runs import runner
 from resolvent.comparisons.runs.first_screen import first_screen

@@ -9,11 +9,12 @@ import equinox as eqx
 import pytest
 from ruamel.yaml import YAML
 
+from catalogue import first_line
 from resolvent.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.comparisons.experiment.binding import bind, parameters
-from resolvent.comparisons.experiment.docstrings import first_line, help_of
+from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.comparisons.experiment.file_types import read_setting
 from resolvent.comparisons.experiment.registry import Registry, registries, registry_of

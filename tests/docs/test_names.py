@@ -6,12 +6,13 @@ from functools import cache, reduce
 from types import ModuleType
 
 import resolvent as rv
+from catalogue import listings
 from docs.outside_modules import HOOKS, ROOT, name_of, plain
 from experiments import portfolio
 from resolvent.algorithms import presets
 from resolvent.comparisons.experiment.binding import parameters
 from resolvent.comparisons.experiment.experiment_file import Experiment, experiments
-from resolvent.comparisons.experiment.registry import listings, registries
+from resolvent.comparisons.experiment.registry import registries
 
 # Without the changelog, which names what is gone.
 GUIDES = [ROOT / name for name in ("README.md", "docs/choosing.md", "docs/theory.md")]

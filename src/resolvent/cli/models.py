@@ -20,7 +20,6 @@ from resolvent.cli.options import (
     Texts,
     chosen,
     one_of,
-    text_format,
 )
 from resolvent.cli.output import print_json
 from resolvent.simulator.record.progress import progress_bars
@@ -311,8 +310,10 @@ def explain(
     from resolvent.comparisons.after.explanations import explain_models
     from resolvent.comparisons.runs.report import redraw_report
     from resolvent.data.files.atomic_files import write_atomically
+    from resolvent.tables.text_formats import TextFormat
 
-    held_out = _read_held_out(run, method, rows, sites, text_format(set), has_validation=False)
+    text = TextFormat(**chosen(set, TEXT_SETTINGS))
+    held_out = _read_held_out(run, method, rows, sites, text, has_validation=False)
     with progress_bars("columns") as progress:
         made = explain_models(held_out, sites=sites,
                               progress=lambda done, total: progress(held_out.method, done, total))

@@ -5,12 +5,9 @@ An empty hint leaves out ``(default: None)``: the option's explanation says what
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-
-if TYPE_CHECKING:
-    from resolvent.tables.text_formats import TextFormat
 
 LABEL_WIDTH = 24  # of progress bars
 TEXT_SETTINGS = dict.fromkeys(("separator", "decimal", "encoding"), str)  # how a text file is written
@@ -29,17 +26,6 @@ OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavio
 OptionalText = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 Reason = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[REASON]", help_behavior_hint="")]
 Rows = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROWS]", help_behavior_hint="")]
-
-
-def text_format(changes: tuple[tuple[str, ...], ...]) -> "TextFormat":
-    """How a text file of rows is written, from such as ``separator=;``, ``decimal=,`` and ``encoding=cp1252``.
-
-    Raises:
-        InputError: there is no such setting, or it has an impossible value.
-    """
-    from resolvent.tables.text_formats import TextFormat
-
-    return TextFormat(**chosen(changes, TEXT_SETTINGS))
 
 
 def chosen(changes: tuple[tuple[str, ...], ...], kinds: "Mapping[str, Callable[[str], Any]]") -> dict[str, Any]:

@@ -134,7 +134,7 @@ class PlanFile(Generic[_Settings]):
         if not isinstance(settings, Mapping) or kind not in settings:
             raise InputError(f"{source}:1: {kind}: missing; write {kind}: {cls.example}")
         location = Locations(source, settings, apply_changes(settings, changes))
-        try:
+        with location.of_errors():
             if unknown := [key for key in settings if key not in (kind, "data", _PRIVACY)]:
                 raise InputError(f"{unknown[0]}: unknown key; the file of a {cls.title} has data, {kind} and "
                                  f"{_PRIVACY}")
@@ -147,9 +147,6 @@ class PlanFile(Generic[_Settings]):
                 raise InputError(f"{_PRIVACY}: the sums of a {cls.title} have no noise, so that no epsilon is "
                                  "measured: write privacy: {secure_sums: true}, without delta")
             return cls(name, cls._for_secure_sums(part, settings[kind]), data, privacy)
-        except InputError as error:
-            error.args = (f"{location(str(error))}: {error}",)
-            raise
 
     @classmethod
     def _for_secure_sums(cls, settings: Any, stated: Mapping[str, Any]) -> Any:

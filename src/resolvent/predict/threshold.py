@@ -62,13 +62,6 @@ class Goal:
         return f"{name} of at least {getattr(self, name):.3g}"
 
 
-def goal_of(cost_false_negative: float | None, cost_false_positive: float | None, sensitivity: float | None,
-            specificity: float | None) -> Goal | None:
-    """The goal of these options; None if none is stated."""
-    options = (cost_false_negative, cost_false_positive, sensitivity, specificity)
-    return None if options == (None,) * len(options) else Goal(*options)
-
-
 @dataclass(frozen=True)
 class Threshold:
     """A class is predicted from a probability on.

@@ -1,6 +1,7 @@
 """Changes of settings from the command line (``key.path=value``), and the lines of keys in a file."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -35,6 +36,20 @@ class Locations:
                    or (_picks_part(change) and _is_within(path, changed.removesuffix(".name")))]
         change = f" with --set {shorten(' '.join(related))}" if related else ""
         return f"{self.source}:{_line_of(self.settings, message)}{change}"
+
+    @contextlib.contextmanager
+    def of_errors(self, key: str = "", within: tuple[str, ...] = ()) -> Iterator[None]:
+        """Prefix an error that begins with the path of a setting with the file and the line of that setting.
+
+        Args:
+            key: the setting that has the settings whose names are ``within``, by which an error can begin, too.
+        """
+        try:
+            yield
+        except InputError as error:
+            message = f"{key}.{error}" if str(error).startswith(within) else str(error)
+            error.args = (f"{self(message)}: {message}",)  # of its own kind: missing data stay missing data
+            raise
 
 
 def apply_changes(settings: Any, changes: Sequence[str]) -> dict[str, str]:

@@ -1,15 +1,9 @@
-"""Help texts from docstrings: first lines, descriptions of parameters, and references."""
+"""Help texts from docstrings: descriptions of parameters."""
 
 import inspect
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
-
-
-def first_line(function: Callable[..., Any]) -> str:
-    """The first line of a function's docstring, without code quotes."""
-    return (inspect.getdoc(function) or "").split("\n")[0].replace("``", "")
 
 
 @cache
@@ -29,11 +23,3 @@ def _described(function: Callable[..., Any]) -> dict[str, str]:
 
     parsed = docstring_parser.parse(inspect.cleandoc(function.__doc__ or ""))
     return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
-
-
-@cache
-def references(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The entries of a docstring's ``References`` section, the main source first. Blank lines separate the entries."""
-    section = re.search(r"^References:\n((?:(?:    .*)?\n?)*)", inspect.getdoc(function) or "", re.MULTILINE)
-    entries = re.split(r"\n\s*\n", section[1].strip()) if section else []
-    return tuple(" ".join(entry.split()) for entry in entries)

@@ -1,8 +1,9 @@
 """Experiments: a small file that states the federation, the methods to compare, and how they run."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from resolvent.comparisons.experiment.checks import (
     has_default_folds,
     model_of_problem,
 )
-from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
+from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, with_help, write_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_decisive_metric
 from resolvent.comparisons.tuning.settings import Search
@@ -199,7 +200,7 @@ class ExperimentFile:
         if not isinstance(settings, Mapping):
             raise InputError(f"{source}:1: expected a mapping with keys {', '.join(parameters(Experiment))}")
         location = Locations(source, settings, apply_changes(settings, changes))
-        with _located(location):
+        with location.of_errors():
             bound = bind(Experiment, settings)
             check_settings(bound)
             return cls(name, bound, location)
@@ -215,7 +216,7 @@ class ExperimentFile:
         Raises:
             InputError: the data cannot be loaded, or a part refuses its settings.
         """
-        with _located(self.location), self.precision():
+        with self.location.of_errors(), self.precision():
             return self._build()
 
     def build_model(self, inputs: FederatedData | Encoding) -> Model:
@@ -248,8 +249,11 @@ class ExperimentFile:
             if isinstance(data, ProblemData):
                 held_out = np.zeros(len(data))
                 parts["model"] = model_of_problem(self.bound.part("model"), data)
-                with _at_path("data"):
+                try:
                     parts["problem"] = data.problem(parts["model"])
+                except InputError as error:
+                    error.args = (f"data: {error}",)  # of its own kind: missing data stay missing data
+                    raise
             else:
                 held_out = check_model(self.bound, data)
                 if (weights := self.bound.values["class_weight"]) is not None:
@@ -300,10 +304,6 @@ class ExperimentFile:
         data = parts["data"].with_notes(choice.note) if choice.note else parts["data"]
         return {"data": data, "metrics": choice.metrics, "decide_by": choice.name, "decisive": choice}
 
-    def part_name(self, key: str) -> str:
-        """The name of the part of a key, such as ``problem``."""
-        return str(self.bound.part(key).name)
-
     def preset_of(self, label: str) -> str:
         """The name of the algorithm that a label stands for."""
         return str(self.bound.labelled("algorithms")[label].name)
@@ -315,24 +315,5 @@ class ExperimentFile:
 
 def experiments() -> dict[str, str]:
     """The shipped experiments: text by name."""
-    return shipped_files("resolvent.comparisons", "experiments")
-
-
-@contextlib.contextmanager
-def _at_path(path: str) -> Iterator[None]:
-    """Prefix an error with the path of a key."""
-    try:
-        yield
-    except InputError as error:
-        error.args = (f"{path}: {error}",)  # of its own kind: missing data stay missing data
-        raise
-
-
-@contextlib.contextmanager
-def _located(location: Locations) -> Iterator[None]:
-    """Prefix an error that starts with the path of a key with the file and the line of that key."""
-    try:
-        yield
-    except InputError as error:
-        error.args = (f"{location(str(error))}: {error}",)
-        raise
+    files = (resources.files("resolvent.comparisons") / "experiments").iterdir()
+    return {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in sorted(files, key=lambda f: f.name)}

@@ -159,17 +159,6 @@ def registry_of(kind: type) -> Registry:
     return _BY_KIND[_path_of(kind)]
 
 
-def listings() -> dict[str, dict[str, Callable[..., Any]]]:
-    """All parts by kind. Combinators are a kind of their own here, after the presets."""
-    kinds: dict[str, dict[str, Callable[..., Any]]] = {}
-    for registry in registries():
-        kinds[registry.plural] = dict(registry.functions)
-        if _ALGORITHM in registry.kind_names:
-            kinds["algorithms"] = {name: f for name, f in registry.functions.items() if not inspect.isclass(f)}
-            kinds["combinators"] = {name: f for name, f in registry.functions.items() if inspect.isclass(f)}
-    return kinds
-
-
 def component_of(hint: Any) -> Component | None:
     """The component that an annotation stands for: a kind, an optional one, or a mapping from labels to one."""
     parts = members(hint)

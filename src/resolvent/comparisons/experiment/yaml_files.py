@@ -1,8 +1,7 @@
-"""YAML: reading with the line of an error, writing with comments, and the files that the package ships."""
+"""YAML: reading with the line of an error, and writing with comments."""
 
 import re
 from collections.abc import Callable, Mapping
-from importlib import resources
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -85,13 +84,6 @@ def reported(error: Exception, text: str, source: str) -> InputError:
     reason = getattr(error, "problem", None) or getattr(error, "reason", None)
     return InputError(f"{source}:{line}: not YAML: "
                       f"{shorten(' '.join(str(reason).split())) if reason else 'the parser cannot read it'}")
-
-
-def shipped_files(package: str, folder: str) -> dict[str, str]:
-    """The YAML files in a folder of a package: text by name, without the ending."""
-    files = (resources.files(package) / folder).iterdir()
-    texts = {file.name.removesuffix(".yaml"): file for file in files if file.name.endswith(".yaml")}
-    return {name: texts[name].read_text(encoding="utf-8") for name in sorted(texts)}
 
 
 def read_text(path: Path) -> str:

@@ -91,7 +91,7 @@ from resolvent.errors import InputError
 from resolvent.predict.intervals import LEVEL, Interval
 
 __all__ = ["Candidate", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss",
-           "site_evidence"]
+           "site_evidence", "used_method"]
 
 FEWEST_ROWS = 10  # held-out rows of a site that is judged
 _JOIN = 0.75
@@ -205,6 +205,11 @@ class FederationAdvice(NamedTuple):
     values: dict[str, float]
     gain: float
     not_shared: tuple[bool, ...]
+
+
+def used_method(advice: SiteAdvice | None, method: str | None, alone: str | None) -> str | None:
+    """The method that a site should use; None where training alone diverged, because there is no reference."""
+    return None if advice is None else method if advice.answer == "join" else alone
 
 
 def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibration | None = None, *,

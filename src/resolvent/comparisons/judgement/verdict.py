@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import SiteAdvice
+from resolvent.comparisons.judgement.advice import used_method
 from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
@@ -105,11 +105,6 @@ def _recommendation(site: SiteJudgement, method: str | None, alone: str) -> dict
             "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
             "own": own.value, "own_low": own.low, "own_high": own.high, "test_rows": site.test_rows,
             "settled_by": "" if advice is None else advice.settled_by}
-
-
-def used_method(advice: SiteAdvice | None, method: str | None, alone: str) -> str | None:
-    """The method that a site should use; None where training alone diverged, because there is no reference."""
-    return None if advice is None else method if advice.answer == "join" else alone
 
 
 def _columns(title: str, interval: Any) -> dict[str, float]:

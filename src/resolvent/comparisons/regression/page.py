@@ -10,6 +10,7 @@ from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.regression.figures import estimates_figure
 from resolvent.comparisons.regression.predictions import FILE
 from resolvent.comparisons.regression.wording import (
+    dashed,
     facts_in_words,
     number,
     probability,
@@ -71,8 +72,8 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
                estimates=estimates, forests=forests, differences=differences, map=map_,
                sentence=_test_in_words(differences),
                table=[] if differences is None else [
-                   [str(name), str(int(line["sites"])), _dash(line["Q"], ".2f"), probability(line["p"]),
-                    _dash(line["I2"], ".0%"), number(line["tau"])] for name, line in differences.table.iterrows()])
+                   [str(name), str(int(line["sites"])), dashed(line["Q"], ".2f"), probability(line["p"]),
+                    dashed(line["I2"], ".0%"), number(line["tau"])] for name, line in differences.table.iterrows()])
 
 
 def _test_in_words(differences: "Heterogeneity | None") -> str:
@@ -84,10 +85,6 @@ def _test_in_words(differences: "Heterogeneity | None") -> str:
     kind = "F" if "degrees of freedom of the rest" in test else "Likelihood-ratio"
     return (f"{kind} test of common against site-wise coefficients: {test['statistic']:.2f} with "
             f"{test['degrees of freedom']:.0f} degrees of freedom, p {probability(test['p'])}.")
-
-
-def _dash(x: float, form: str) -> str:
-    return "-" if np.isnan(x) else format(x, form)
 
 
 def _plain(value: object) -> object:

@@ -113,7 +113,7 @@ def table_rows(fit: "Fit") -> tuple[list[str], list[list[str]]]:
         head += [fit.effect, "interval"]
     rows = []
     for name, line in table.iterrows():
-        row = [str(name), number(line["estimate"]), number(line["standard error"]), _plain(line[statistic], ".2f"),
+        row = [str(name), number(line["estimate"]), number(line["standard error"]), dashed(line[statistic], ".2f"),
                probability(line["p"]), _interval(line["low"], line["high"])]
         if fit.effect is not None:
             row += [number(line[fit.effect]), _interval(line[f"{fit.effect} low"], line[f"{fit.effect} high"])]
@@ -122,8 +122,8 @@ def table_rows(fit: "Fit") -> tuple[list[str], list[list[str]]]:
 
 
 def number(x: float) -> str:
-    """Four significant digits; a dash for what could not be estimated."""
-    return _plain(x, "#.4g").rstrip(".")
+    """Four significant digits."""
+    return dashed(x, "#.4g").rstrip(".")
 
 
 def probability(p: float) -> str:
@@ -135,5 +135,6 @@ def _interval(low: float, high: float) -> str:
     return "-" if np.isnan(low) else f"{number(low)} to {number(high)}"
 
 
-def _plain(x: float, form: str) -> str:
+def dashed(x: float, form: str) -> str:
+    """A number in a form; a dash for what could not be estimated."""
     return "-" if np.isnan(x) else format(x, form)

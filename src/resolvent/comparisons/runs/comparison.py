@@ -11,7 +11,7 @@ from typing_extensions import override
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.study.parts import StudyPart, part_of
 from resolvent.comparisons.study.readings import StudyReadings
-from resolvent.predict.threshold import goal_of
+from resolvent.predict.threshold import Goal
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class Comparison(ComparedMethods, StudyReadings):
         """
         from resolvent.comparisons.after.calibrations import calibrate
 
-        goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
+        stated = (cost_false_negative, cost_false_positive, sensitivity, specificity)
+        goal = None if stated == (None,) * len(stated) else Goal(*stated)
         return calibrate(self.held_out_rows(method), sites=sites, kind=kind, positive=positive, goal=goal)
 
     def explain(self, method: str | None = None, *, sites: Sequence[str] = ()) -> "Explanations":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import FederationAdvice
+from resolvent.comparisons.judgement.advice import FederationAdvice, used_method
 from resolvent.comparisons.judgement.site_judgement import (
     Means,
     SiteJudgement,
@@ -204,9 +204,7 @@ class RunRecord:
 
     def use(self, site: SiteJudgement) -> str | None:
         """The method that a site should use; None where training alone diverged, because there is no reference."""
-        if site.advice is None or self.federation is None:
-            return None
-        return self.federation.method if site.advice.answer == "join" else self.alone
+        return None if self.federation is None else used_method(site.advice, self.federation.method, self.alone)
 
     def score_rows(self) -> dict[str, FinalScores]:
         """The rows of the table of scores: the methods, and the predictions that need no training."""

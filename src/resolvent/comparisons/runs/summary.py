@@ -65,9 +65,10 @@ class Source(NamedTuple):
     @classmethod
     def of_file(cls, file: ExperimentFile) -> "Source":
         """The source of an experiment file."""
-        parts, settings = file.bound.parts, file.bound.settings()
-        return cls(file.name, settings, {label: file.preset_of(label) for label in settings["algorithms"]},
-                   file.part_name("problem").replace("_", " ") if "problem" in parts else "", code=file.bound.codes())
+        settings = file.bound.settings()
+        problem = str(file.bound.part("problem").name).replace("_", " ") if "problem" in file.bound.parts else ""
+        return cls(file.name, settings, {label: file.preset_of(label) for label in settings["algorithms"]}, problem,
+                   code=file.bound.codes())
 
     @classmethod
     def of_program(cls, name: str, comparison: ComparedMethods, title: str = "") -> "Source":

@@ -1,9 +1,8 @@
 """``resolvent tune``: the search of an experiment file, and its folder."""
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,17 +161,9 @@ def _check_no_privacy(file: ExperimentFile) -> None:
                          "noise. Search with samples that need no protection, or without privacy")
 
 
-@contextlib.contextmanager
-def _located(file: ExperimentFile) -> Iterator[None]:
-    """Prefix an error about the search with the file and the line of the key."""
-    try:
-        yield
-    except InputError as error:
-        message = str(error)
-        if message.startswith(("over", "strategy", "by:")):
-            message = f"search.{message}"
-        error.args = (f"{file.location(message)}: {message}",)
-        raise
+def _located(file: ExperimentFile) -> AbstractContextManager[None]:
+    """A context that says where the setting of a search is that an error is about."""
+    return file.location.of_errors("search", within=("over", "strategy", "by:"))
 
 
 def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMethod]:

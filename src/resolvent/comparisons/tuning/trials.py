@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from resolvent.comparisons.judgement.site_judgement import number_of, plain_number
 from resolvent.comparisons.tuning.space import Point, Space
 from resolvent.data.files.digests import read_sealed, write_sealed
 from resolvent.errors import InputError
@@ -105,28 +105,20 @@ class TrialFiles:
         if content["trial"] != trial:
             raise InputError(f"{path} is the file of another trial: {_ADVICE}")
         score, of_parties, test = content["reading"]
-        return Reading(_number(score), {party: _number(value) for party, value in of_parties.items()},
-                       {party: _number(value) for party, value in test.items()})
+        return Reading(number_of(score), *({party: number_of(value) for party, value in values.items()}
+                                           for values in (of_parties, test)))
 
     def write(self, label: str, number: int, point: Point, rounds: int, reading: Reading,
               runs: Sequence[str] = ()) -> None:
         """Store a reading, with the digests of its runs; it is on disk when the call returns."""
         path, trial = self._path(label, number, point, rounds)
         if path is not None:
-            tables = [{party: _json(value) for party, value in values.items()}
+            tables = [{party: plain_number(value) for party, value in values.items()}
                       for values in (reading.of_parties, reading.test)]
-            write_sealed(path, {"trial": trial, "reading": [_json(reading.score), *tables], "runs": list(runs)})
+            write_sealed(path, {"trial": trial, "reading": [plain_number(reading.score), *tables], "runs": list(runs)})
 
     def _path(self, label: str, number: int, point: Point, rounds: int) -> tuple[Path | None, str]:
         """The file of a trial, and the text that identifies it."""
         trial = json.dumps([label, number, point, rounds], sort_keys=True)
         name = hashlib.sha256(trial.encode()).hexdigest()[:16]
         return None if self._folder is None else self._folder / f"{name}.json", trial
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
