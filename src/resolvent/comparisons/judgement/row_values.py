@@ -235,51 +235,95 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
         The predictions, which are computed when they are asked for; None if the problem has no samples of its own.
     """
     first = next(iter(results.values()))
-    data, model = first.data, first.model
+    data, model, view = first.data, first.model, first.parties_view
     if data is None or model is None:
         return None
-    parties = first.parties_view.party_ids()
+    parties = view.party_ids()
     parties = parties[data.sizes(_SPLIT)[parties] > 0]
     if not len(parties):
         return None
-    sizes, offset = data.sizes(_SPLIT)[parties], data.splits[_SPLIT].offset[parties]
-    position = [np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)]
+    here = np.concatenate([of_view.positions for of_view in view.sampled_parties(parties)]).tolist()
+    return _run_predictions(
+        first.seed, parties, data, parties, here, model, [*results],
+        lambda label, split, is_shared: _predictions(results[label], parties, data, split, is_shared=is_shared),
+        lambda label: results[label].server_model, rows, is_repeated, is_centred=is_centred,
+        has_columns=not view.is_shared, total=view.sum_over_processes)
+
+
+def predictions_of_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], problem: LearningProblem,
+                          data: FederatedData, *, seed: int, party: int, rows: NDArray[np.integer] | None = None,
+                          is_repeated: NDArray[np.bool_] | None = None,
+                          is_centred: bool = False) -> RunPredictions | None:
+    """The predictions of one party's models for its test rows, and those of a baseline, see ``read_predictions``.
+
+    Args:
+        models: method -> the party's model.
+        shared: method -> its shared model, of methods that have one.
+
+    Returns:
+        The predictions; None if the party has no test samples.
+    """
+    if not data.sizes(_SPLIT)[0]:
+        return None
+    first = np.zeros(1, np.int32)
+
+    def predict(label: str, split: str, is_shared: bool) -> dict[int, Predictions]:
+        model = tree.stack((shared if is_shared else models)[label], 1)
+        return {0: next(p.predictions for p in predictions_of_parties(problem, model, first, first, (split,),
+                                                                      data.task))}
+
+    return _run_predictions(seed, np.array([party], np.int64), data, first, [0], problem.model, [*models], predict,
+                            shared.get, rows, is_repeated, is_centred=is_centred).stored()
+
+
+def _run_predictions(seed: int, parties: NDArray[np.integer], data: FederatedData, owners: NDArray[np.integer],
+                     here: list[int], model: Model, methods: Sequence[str],
+                     predict: Callable[[str, str, bool], dict[int, Predictions]], shared: Callable[[str], Any],
+                     rows: NDArray[np.integer] | None, is_repeated: NDArray[np.bool_] | None, *, is_centred: bool,
+                     has_columns: bool = True, total: Callable[[Values], Values] = lambda v: v) -> RunPredictions:
+    """The predictions of methods for the test rows of parties; for other arguments see ``read_predictions``.
+
+    Args:
+        owners: [P] numbers of the parties in the data.
+        here: positions of the parties of this process.
+        predict: function from a method, a split and whether the model is the shared one to the predictions.
+        shared: function from a method to its shared model, or None.
+        has_columns: whether the inputs can be columns, which are tested.
+    """
+    split, loss = data.splits[_SPLIT], model.loss
+    position = [np.arange(o, o + n) for o, n in zip(split.offset[owners], split.length[owners], strict=True)]
     counts = [np.ones(len(p), bool) if is_repeated is None else ~is_repeated[p] for p in position]
-    baseline = baseline_name(data, results)
-    has_baseline = isinstance(model.loss, _PLAIN)
-    here = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)]).tolist()
+    baseline = baseline_name(data, methods)
+
+    def chosen(predictions: dict[int, Predictions]) -> dict[int, Predictions]:
+        return predictions if is_repeated is None else {i: tree.rows(p, counts[i]) for i, p in predictions.items()}
 
     def of_method(label: str) -> dict[int, Predictions]:
         if label == baseline:
-            predictions = dict(zip(here, _constant_predictions(data, parties[here], model.loss), strict=True))
+            predictions = dict(zip(here, _constant_predictions(data, owners[here], loss), strict=True))
             train = predictions
         else:
-            predictions = _predictions(results[label], parties, data)
-            train = _predictions(results[label], parties, data, "train") if is_centred else {}
+            predictions = predict(label, _SPLIT, False)
+            train = predict(label, "train", False) if is_centred else {}
         if is_centred:
             predictions = {i: p._replace(probabilities=centred(p.probabilities, train[i].probabilities))
                            for i, p in predictions.items()}
-        return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
+        return chosen(predictions)
 
     def of_shared(label: str) -> dict[int, Predictions] | None:
-        if label == baseline or results[label].server_model is None:
-            return None
-        predictions = _predictions(results[label], parties, data, is_shared=True)
-        return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
+        return None if label == baseline or shared(label) is None else chosen(predict(label, _SPLIT, True))
 
     def of_columns(label: str) -> dict[int, ColumnSums]:
-        has_columns = is_linear(model, data) and not first.parties_view.is_shared
-        shared = of_shared(label) if has_columns else None
-        return {} if shared is None else {i: _column_sums(
-            model.loss, data.party(int(parties[i]), _SPLIT)[0][counts[i]], p, results[label].server_model)
-            for i, p in shared.items()}
+        found = of_shared(label) if has_columns and is_linear(model, data) else None
+        return {} if found is None else {i: _column_sums(
+            loss, data.party(int(owners[i]), _SPLIT)[0][counts[i]], p, shared(label)) for i, p in found.items()}
 
-    has_base = label_kind(model.loss) != "other"
+    has_base = label_kind(loss) != "other"
     return RunPredictions(
-        first.seed, parties, [(p if rows is None else np.asarray(rows)[p])[c] for p, c in zip(
-            position, counts, strict=True)], {i: _base_of(data, int(parties[i]), model.loss) for i in here if has_base},
-        (*results, *([baseline] if has_baseline else [])), of_method, of_shared, of_columns, input_names(data),
-        model.loss, data.task, first.parties_view.sum_over_processes)
+        seed, parties, [(p if rows is None else np.asarray(rows)[p])[c] for p, c in zip(position, counts, strict=True)],
+        {i: _base_of(data, int(owners[i]), loss) for i in here if has_base},
+        (*methods, *([baseline] if isinstance(loss, _PLAIN) else [])), of_method, of_shared, of_columns,
+        input_names(data), loss, data.task, total)
 
 
 def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
@@ -425,11 +469,6 @@ def centred(probabilities: NDArray[Any] | None, of_training: NDArray[Any] | None
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictions:
-    chosen: Predictions = tree.rows(predictions, is_chosen)
-    return chosen
-
-
 def _joined(runs: Sequence[dict[int, Predictions]]) -> dict[int, Predictions]:
     return runs[0] if len(runs) == 1 else {i: Predictions.concatenate([run[i] for run in runs]) for i in runs[0]}
 
@@ -538,53 +577,3 @@ def _metric_rows(predictions: Predictions, metric: Metric, worst: float) -> Valu
 @partial(jax.jit, static_argnames="is_loss")
 def _losses_or_scores(loss: Loss, outputs: Any, labels: Any, *, is_loss: bool) -> Array:
     return loss.loss(outputs, labels) if is_loss else score_rows(loss, outputs, labels)
-
-
-def predictions_of_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], problem: LearningProblem,
-                          data: FederatedData, *, seed: int, party: int, rows: NDArray[np.integer] | None = None,
-                          is_repeated: NDArray[np.bool_] | None = None,
-                          is_centred: bool = False) -> RunPredictions | None:
-    """The predictions of one party's models for its test rows, and those of a baseline, see ``read_predictions``.
-
-    Args:
-        models: method -> the party's model.
-        shared: method -> its shared model, of methods that have one.
-
-    Returns:
-        The predictions; None if the party has no test samples.
-    """
-    first, split = np.zeros(1, np.int32), data.splits[_SPLIT]
-    position = np.arange(split.offset[0], split.offset[0] + split.length[0])
-    if not len(position):
-        return None
-    counts = np.ones(len(position), bool) if is_repeated is None else ~is_repeated[position]
-
-    def predictions(model: Vector, name: str = _SPLIT) -> Predictions:
-        return next(p.predictions for p in predictions_of_parties(
-            problem, tree.stack(model, 1), first, first, (name,), data.task))
-
-    def of_model(model: Vector) -> dict[int, Predictions]:
-        made = predictions(model)
-        if is_centred:
-            made = made._replace(probabilities=centred(made.probabilities, predictions(model, "train").probabilities))
-        return {0: _chosen(made, counts)}
-
-    loss, baseline = problem.model.loss, baseline_name(data, [*models])
-    of_models = {label: of_model(model) for label, model in models.items()}
-    if isinstance(loss, _PLAIN):
-        constant = _constant_predictions(data, first, loss)[0]
-        if is_centred:
-            constant = constant._replace(probabilities=centred(constant.probabilities, constant.probabilities))
-        of_models[baseline] = {0: _chosen(constant, counts)}
-    of_shared = {label: {0: _chosen(predictions(model), counts)} for label, model in shared.items()}
-    has_columns = is_linear(problem.model, data)
-
-    def of_columns(label: str) -> dict[int, ColumnSums]:
-        if label not in shared or not has_columns:
-            return {}
-        return {0: _column_sums(loss, data.party(0, _SPLIT)[0][counts], of_shared[label][0], shared[label])}
-
-    base = {0: _base_of(data, 0, loss)} if label_kind(loss) != "other" else {}
-    numbers = (position if rows is None else np.asarray(rows)[position])[counts]
-    return RunPredictions(seed, np.array([party], np.int64), [numbers], base, tuple(of_models), of_models.__getitem__,
-                          of_shared.get, of_columns, input_names(data), loss, data.task, lambda values: values)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,34 +37,27 @@ class Verdict:
     """The outcome of a comparison.
 
     Attributes:
-        score: the metric that ranks the methods: the problem's score on test samples, or ``gap``.
-        split: the split of that score: ``test``, or the last one of a problem that has no such split.
-        higher_is_better: whether higher values of it are better.
-        alone: the label of local training, if the parties' scores are compared with it.
+        evidence: the measurements; their score ranks the methods.
         table: a row per method; its columns are those of ``columns_of``, and the counts of parties.
         finding: one or two sentences.
         sites: the judgement of every site; empty if no interval is possible.
-        baseline: the label of the predictions that need no training, in the judgements of the sites.
-        decides: whether the advice is by the score, because the user says so, and not by a proper score.
-        seeds: the seeds.
         diverged: method -> site -> the round of the first evaluation since which its model there has no score.
         collapsed: method -> why its training counts as collapsed.
         convergence: method -> whether its training has converged, and the number of rounds to try.
     """
 
-    score: str
-    split: str
-    higher_is_better: bool
-    alone: str | None
+    evidence: Evidence
     table: "pd.DataFrame"
     finding: str
-    sites: Sites = Sites((), None)  # noqa: RUF009 - frozen
-    baseline: str | None = None
-    decides: bool = False
-    seeds: tuple[int, ...] = (0,)
-    diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    collapsed: Mapping[str, str] = field(default_factory=dict)
-    convergence: Mapping[str, Convergence] = field(default_factory=dict)
+    sites: Sites
+    diverged: Mapping[str, Mapping[str, int]]
+    collapsed: Mapping[str, str]
+    convergence: Mapping[str, Convergence]
+
+    @property
+    def baseline(self) -> str | None:
+        """The label of the predictions that need no training, if the judgements of the sites have it."""
+        return self.evidence.baseline if self.sites.sites else None
 
     def recommendations(self) -> "pd.DataFrame":
         """The method that each site should use, see ``Comparison.recommend``.
@@ -74,14 +67,14 @@ class Verdict:
         """
         import pandas as pd
 
-        if self.alone is None:
+        alone, federation = self.evidence.alone, self.sites.federation
+        if alone is None:
             raise InputError("there is no recommendation without training alone among the methods: add "
                              "rv.careful_local(solver)")
         if not self.sites.sites:
             raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
                              "(seeds=5)")
-        federation = self.sites.federation
-        return pd.DataFrame([_recommendation(site, None if federation is None else federation.method, self.alone)
+        return pd.DataFrame([_recommendation(site, None if federation is None else federation.method, alone)
                              for site in self.sites.sites])
 
     def site_table(self) -> "pd.DataFrame":
@@ -119,29 +112,28 @@ def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | N
         rule: how a site weighs gains and losses.
     """
     convergence = convergence_of_methods(evidence)
-    return replace(_judge(evidence, sites, convergence, rule), diverged=diverged_sites(evidence),
-                   collapsed=collapses(evidence), convergence=convergence)
+    table, text, sites = _judge(evidence, sites, convergence, rule)
+    return Verdict(evidence, table, text, sites, diverged_sites(evidence), collapses(evidence), convergence)
 
 
 def _judge(evidence: Evidence, sites: Sites | None, convergence: Mapping[str, Convergence],
-           rule: DecisionRule | None) -> Verdict:
+           rule: DecisionRule | None) -> "tuple[pd.DataFrame, str, Sites]":
+    """The table, the finding and the judgement of every site."""
     score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
     methods = list(evidence.methods)
     if score == GAP:
         metrics = _median_gaps(evidence.metrics)
         gaps = gap_table(metrics, methods)
-        return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
+        return gaps, gap_finding(gaps, metrics), Sites((), None)
     table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
     sites = decide(judge_sites(evidence) if sites is None else sites, evidence, convergence,
                    rule or DecisionRule())
     if not sites.sites:
-        text = finding(table, score, alone, higher_is_better=higher)
-        return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
+        return table, finding(table, score, alone, higher_is_better=higher), sites
     table = _with_intervals(table, sites, alone)
     if evidence.folds > 1:
         table = _with_pooled_scores(table, sites, higher_is_better=higher)
-    return Verdict(score, evidence.split, higher, alone, table, _finding(table, sites, evidence), sites,
-                   evidence.baseline, evidence.decides, evidence.seeds)
+    return table, _finding(table, sites, evidence), sites
 
 
 def _median_gaps(metrics: "pd.DataFrame") -> "pd.DataFrame":
@@ -188,10 +180,10 @@ def _finding(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     return f"{untrained} {text}" if untrained and sites.federation.method is None else text
 
 
-def _counted(rows: "pd.DataFrame", column: str) -> str:
-    """How many sites are better or worse off with each method."""
-    (count, method), *further = zip(rows[column], rows["method"], strict=True)
-    return enumerate_names([f"{count} {'is' if count == 1 else 'are'} {column} off than alone with {method}",
+def _harmed(rows: "pd.DataFrame") -> str:
+    """How many sites are worse off with each method."""
+    (count, method), *further = zip(rows["worse"], rows["method"], strict=True)
+    return enumerate_names([f"{count} {'is' if count == 1 else 'are'} worse off than alone with {method}",
                             *(f"{n} with {m}" for n, m in further)])
 
 
@@ -244,7 +236,7 @@ def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_b
         return f"No method leaves any party worse off than alone; {top}."
     spared = (f"; {enumerate_names(harmless)} leave{'s' if len(harmless) == 1 else ''} none worse off" if harmless
               else "")
-    return f"Of {parties} parties, {_counted(harmful, 'worse')}{spared}; {top}."
+    return f"Of {parties} parties, {_harmed(harmful)}{spared}; {top}."
 
 
 def refusals(method: str, refused: Mapping[str, int]) -> str | None:

@@ -100,15 +100,16 @@ def record_of(verdict: Verdict, seeds: Sequence[int], data: DataRecord, methods:
     Args:
         facts: further attributes of the record.
     """
+    evidence = verdict.evidence
     return RunRecord(
-        finding=verdict.finding, score=verdict.score, split=verdict.split, higher_is_better=verdict.higher_is_better,
-        alone=verdict.alone, baseline=verdict.baseline, level=LEVEL if verdict.sites.sites else None,
+        finding=verdict.finding, score=evidence.score, split=evidence.split, higher_is_better=evidence.higher_is_better,
+        alone=evidence.alone, baseline=verdict.baseline, level=LEVEL if verdict.sites.sites else None,
         diverged={method: dict(sites) for method, sites in verdict.diverged.items()},
         collapsed=dict(verdict.collapsed),
         converged={method: part.has_converged for method, part in verdict.convergence.items()},
         rounds_to_try={method: part.rounds for method, part in verdict.convergence.items() if part.rounds},
-        decides=verdict.decides, sites=verdict.sites.sites, federation=verdict.sites.federation,
-        means=verdict.sites.means, seeds=[*seeds], data=data, methods=methods, versions=versions(), device=device(),
+        decides=evidence.decides and bool(verdict.sites.sites), sites=verdict.sites.sites,
+        federation=verdict.sites.federation, means=verdict.sites.means, seeds=[*seeds], data=data, methods=methods, versions=versions(), device=device(),
         **{"seed": seeds[0], **facts})
 
 
@@ -230,12 +231,12 @@ def _best(runs: Sequence[MethodRun], verdict: Verdict, rounds: int) -> Best:
     """
     import pandas as pd
 
-    metrics, higher = pd.concat([run.metrics for run in runs]), verdict.higher_is_better
-    rows = metrics[metrics["metric"] == verdict.score]
-    if verdict.score == GAP:
+    metrics, evidence = pd.concat([run.metrics for run in runs]), verdict.evidence
+    rows, higher = metrics[metrics["metric"] == evidence.score], evidence.higher_is_better
+    if evidence.score == GAP:
         means: pd.Series = rows.groupby("round")["value"].median()
     else:
-        by_round = rows[rows["split"] == verdict.split].groupby("round")["value"]
+        by_round = rows[rows["split"] == evidence.split].groupby("round")["value"]
         means = by_round.agg(lambda values: values.mean(skipna=False))
     if not len(means):
         return Best(rounds)
