@@ -5,9 +5,10 @@ import html
 import io
 import re
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -27,6 +28,27 @@ INK = "#123456"  # placeholder of the page's text colour until the SVG is writte
 def write_page(path: Path, template: str, **values: Any) -> None:
     """Write a page, one self-contained file."""
     write_text(path, page_text(template, **values))
+
+
+class Section(NamedTuple):
+    """A part of a page, in this order; what is empty is left out, and so is a title without anything below it.
+
+    Attributes:
+        points: the sentences of a list.
+        tables: in HTML.
+    """
+
+    title: str = ""
+    sentences: Sequence[str] = ()
+    points: Sequence[str] = ()
+    tables: str = ""
+    pictures: Sequence[Markup] = ()
+
+
+def write_sections(path: Path, title: str, sections: Sequence[Section]) -> None:
+    """Write a page of sections; titles and sentences are escaped."""
+    write_page(path, "sections", title=title,
+               sections=[section._replace(tables=Markup(section.tables)) for section in sections])
 
 
 def page_colours() -> AbstractContextManager[None]:

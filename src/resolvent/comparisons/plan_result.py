@@ -1,6 +1,9 @@
 """What a plan on a table has found: as text, as a table of numbers, and as a page."""
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -10,11 +13,21 @@ from typing_extensions import override
 
 from resolvent.comparisons.text_tables import TableForm
 from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
     from markupsafe import Markup
+
+
+def folder_to_write(folder: Path | str, *, overwrite: bool) -> Path:
+    """The folder of a page and its tables, which is made; refuse one that has files, unless they may be replaced."""
+    folder = Path(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise InputError(f"{folder} has files: name another folder, or set overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 class PlanResult(ABC):
@@ -27,6 +40,8 @@ class PlanResult(ABC):
     """
 
     kind: ClassVar[str]
+    settings_type: ClassVar[type[Any]]
+    agreement_type: ClassVar[type[Any]]
     settings: Any
     agreement: Any
 
@@ -61,9 +76,15 @@ class PlanResult(ABC):
     def facts(self) -> list[str]:
         """What was found about the whole; a sentence each."""
 
-    @abstractmethod
     def write(self, folder: Path) -> None:
         """Write what ``read`` reads."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / self.file(), json.dumps({"settings": asdict(self.settings),
+                                                     "agreement": asdict(self.agreement), **self._arrays()}))
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, Any]:
+        """The sums as values of JSON."""
 
     def pictures(self) -> "list[Markup]":
         """The pictures of the page."""
@@ -75,15 +96,24 @@ class PlanResult(ABC):
         return f"{cls.kind}.json"
 
     @classmethod
-    @abstractmethod
     def read(cls, folder: Path) -> Self:
-        """The result that ``write`` wrote."""
+        """The result that ``write`` wrote.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        try:
+            content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
+            agreement = read_plain(cls.agreement_type, content["agreement"], cls.file())
+            return cls._of_arrays(cls.settings_type(**content["settings"]), agreement, content)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{folder} has no {cls.kind}, or it is damaged ({error}): run the command again with "
+                             "another --out") from error
 
     @classmethod
-    def damaged(cls, folder: Path, error: Exception) -> InputError:
-        """The error of ``read``."""
-        return InputError(f"{folder} has no {cls.kind}, or it is damaged ({error}): run the command again with another "
-                          "--out")
+    @abstractmethod
+    def _of_arrays(cls, settings: Any, agreement: Any, content: Mapping[str, Any]) -> Self:
+        """The result of settings, an agreement and what ``_arrays`` gave."""
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write ``report.html``, and the numbers as .csv and .json, into a folder.
@@ -94,18 +124,13 @@ class PlanResult(ABC):
         Raises:
             InputError: the folder has files and ``overwrite`` is not set.
         """
-        from markupsafe import Markup
+        from resolvent.comparisons.pages import Section, write_sections
 
-        from resolvent.comparisons.pages import write_page
-
-        folder = Path(folder)
-        if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-            raise InputError(f"{folder} has files: name another folder, or set overwrite")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = folder_to_write(folder, overwrite=overwrite)
         write_text(folder / f"{self.kind}.csv", self.table.to_csv(index=False))
         self.write(folder)
-        write_page(folder / "report.html", "numbers", title=self.kind.capitalize(), facts=self.facts(),
-                   pictures=self.pictures(), tables=Markup(self.to_text("html")))
+        write_sections(folder / "report.html", self.kind.capitalize(), [
+            Section(sentences=self.facts(), pictures=self.pictures()), Section(tables=self.to_text("html"))])
         return folder / "report.html"
 
     @override

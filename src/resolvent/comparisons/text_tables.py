@@ -61,7 +61,7 @@ def _html(head: Sequence[str], rows: Rows, caption: str) -> str:
              for row in rows]
     # An empty cell in the corner heads nothing.
     heads = "".join(f"<th>{html.escape(text)}</th>" if text else "<td></td>" for text in head)
-    return "\n".join(["<table>", f"<caption>{html.escape(caption)}</caption>",
+    return "\n".join(["<table>", *([f"<caption>{html.escape(caption)}</caption>"] if caption else []),
                       f"<thead><tr>{heads}</tr></thead>", "<tbody>", *lines, "</tbody>", "</table>", ""])
 
 

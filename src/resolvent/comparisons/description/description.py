@@ -1,10 +1,8 @@
 """A description as a table: per site and together, as text, Markdown, LaTeX, HTML or a data frame."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,8 +22,6 @@ from resolvent.comparisons.description.sums import (
 )
 from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.text_tables import TableForm, plain_table
-from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import count_of
 
 if TYPE_CHECKING:
@@ -63,6 +59,8 @@ class Description(PlanResult):
     """
 
     kind: ClassVar[str] = "description"
+    settings_type: ClassVar[type[Any]] = DescriptionSettings
+    agreement_type: ClassVar[type[Any]] = ValuesAgreement
     settings: DescriptionSettings
     agreement: ValuesAgreement
     of_sites: Mapping[str, Sums]
@@ -121,26 +119,18 @@ class Description(PlanResult):
         return facts
 
     @override
-    def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / self.file(), json.dumps({
-            "settings": asdict(self.settings), "agreement": asdict(self.agreement),
-            "sites": {site: vector_of_sums(sums).tolist() for site, sums in self.of_sites.items()},
-            "total": vector_of_sums(self.total).tolist()}))
+    def _arrays(self) -> dict[str, Any]:
+        return {"sites": {site: vector_of_sums(sums).tolist() for site, sums in self.of_sites.items()},
+                "total": vector_of_sums(self.total).tolist()}
 
     @classmethod
     @override
-    def read(cls, folder: Path) -> "Description":
-        try:
-            content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
-            settings = DescriptionSettings(**content["settings"])
-            agreement = read_plain(ValuesAgreement, content["agreement"], cls.file())
-            shapes = agreement.shapes(settings)
-            return cls(settings, agreement, {site: sums_of_vector(np.array(vector), shapes)
-                                             for site, vector in content["sites"].items()},
-                       sums_of_vector(np.array(content["total"]), shapes))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise cls.damaged(folder, error) from error
+    def _of_arrays(cls, settings: DescriptionSettings, agreement: ValuesAgreement,
+                   content: Mapping[str, Any]) -> "Description":
+        shapes = agreement.shapes(settings)
+        return cls(settings, agreement, {site: sums_of_vector(np.array(vector), shapes)
+                                         for site, vector in content["sites"].items()},
+                   sums_of_vector(np.array(content["total"]), shapes))
 
     @property
     def _all_groups(self) -> list[str]:

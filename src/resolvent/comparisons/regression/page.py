@@ -1,12 +1,14 @@
 """The page and the files of a regression."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resolvent.comparisons.pages import page_colours, svg_of, write_page
+from resolvent.comparisons.pages import Section, page_colours, svg_of, write_sections
+from resolvent.comparisons.plan_result import folder_to_write
 from resolvent.comparisons.regression.figures import estimates_figure
 from resolvent.comparisons.regression.predictions import FILE
 from resolvent.comparisons.regression.wording import (
@@ -18,8 +20,8 @@ from resolvent.comparisons.regression.wording import (
     table_rows,
     tests_in_words,
 )
+from resolvent.comparisons.text_tables import plain_table
 from resolvent.data.files.atomic_files import write_text
-from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
@@ -38,9 +40,7 @@ def write_regression(fit: "Fit", predictor: "Predictor", differences: "Heterogen
     """
     import pandas as pd
 
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise InputError(f"{folder} has files: name another folder, or set overwrite")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_to_write(folder, overwrite=overwrite)
     write_text(folder / "estimates.csv", fit.table.to_csv())
     write_text(folder / FILE, json.dumps(predictor.to_plain(), indent=1))
     names = list(fit.names)
@@ -57,28 +57,39 @@ def write_regression(fit: "Fit", predictor: "Predictor", differences: "Heterogen
 
 
 def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> None:
-    head, rows = table_rows(fit)
-    with page_colours():
-        estimates = svg_of(estimates_figure(fit), "Estimates with their intervals")
-        forests, map_ = [], None
-        if differences is not None:
-            shown = [name for name in fit.names if not name.endswith("Intercept")][:_FORESTS]
-            forests = [svg_of(differences.forest(name), f"Forest plot of {name}") for name in shown]
-            if fit.rows is not None and differences.differences.differences.to_numpy().any():
-                map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     findings = [*(differences.findings if differences is not None else ()), *fit.findings]
-    write_page(path, "regression", fit=fit, findings=findings, facts=facts_in_words(fit), head=head, rows=rows,
-               tests=[*tests_in_words(fit), *random_in_words(fit)[:1]],
-               estimates=estimates, forests=forests, differences=differences, map=map_,
-               sentence=_test_in_words(differences),
-               table=[] if differences is None else [
-                   [str(name), str(int(line["sites"])), dashed(line["Q"], ".2f"), probability(line["p"]),
-                    dashed(line["I2"], ".0%"), number(line["tau"])] for name, line in differences.table.iterrows()])
+    head, rows = table_rows(fit)
+    tests = [*tests_in_words(fit), *random_in_words(fit)[:1]]
+    with page_colours():
+        sections = [Section(sentences=facts_in_words(fit)), Section("Read first", points=findings),
+                    Section("Estimates", tables=plain_table(["coefficient", *head[1:]], rows, "html"),
+                            pictures=[svg_of(estimates_figure(fit), "Estimates with their intervals")]),
+                    Section("Tests", points=tests), *(() if differences is None else _of_differences(fit, differences))]
+    write_sections(path, fit.model.formula, sections)
 
 
-def _test_in_words(differences: "Heterogeneity | None") -> str:
-    if differences is None:
-        return ""
+def _of_differences(fit: "Fit", differences: "Heterogeneity") -> Iterator[Section]:
+    """Whether, where and by how much the sites differ."""
+    rows = [[str(name), str(int(line["sites"])), dashed(line["Q"], ".2f"), probability(line["p"]),
+             dashed(line["I2"], ".0%"), number(line["tau"])] for name, line in differences.table.iterrows()]
+    note = ("Q and I² compare the sites' own estimates; tau is the standard deviation between sites. A site whose rows "
+            "do not determine a coefficient is left out there.")
+    yield Section("Do the sites differ?", [_test_in_words(differences), note],
+                  tables=plain_table(["coefficient", "sites", "Q", "p", "I²", "tau"], rows, "html"))
+    if fit.rows is not None:
+        is_any = bool(differences.differences.differences.to_numpy().any())
+        yield Section("Which coefficients differ where", [
+            "Every site has coefficients of its own, and each of their differences from a common vector has a penalty"
+            " (Fed+ with the L1 norm, its weight chosen by BIC), so that only differences that the rows demand are "
+            "left.",
+            *([] if is_any else ["No coefficient differs."])], pictures=[
+                svg_of(differences.plot(), "Which coefficients differ at which site")] if is_any else [])
+    shown = [name for name in fit.names if not name.endswith("Intercept")][:_FORESTS]
+    yield Section("Forest plots", pictures=[svg_of(differences.forest(name), f"Forest plot of {name}")
+                                            for name in shown])
+
+
+def _test_in_words(differences: "Heterogeneity") -> str:
     test = differences.test
     if np.isnan(test["p"]):
         return "The sites have too few rows for a test of common against site-wise coefficients."

@@ -109,8 +109,8 @@ def record_of(verdict: Verdict, seeds: Sequence[int], data: DataRecord, methods:
         converged={method: part.has_converged for method, part in verdict.convergence.items()},
         rounds_to_try={method: part.rounds for method, part in verdict.convergence.items() if part.rounds},
         decides=evidence.decides and bool(verdict.sites.sites), sites=verdict.sites.sites,
-        federation=verdict.sites.federation, means=verdict.sites.means, seeds=[*seeds], data=data, methods=methods, versions=versions(), device=device(),
-        **{"seed": seeds[0], **facts})
+        federation=verdict.sites.federation, means=verdict.sites.means, seeds=[*seeds], data=data, methods=methods,
+        versions=versions(), device=device(), **{"seed": seeds[0], **facts})
 
 
 def method_record(preset: str, verdict: Verdict, label: str, runs: Sequence[MethodRun], rounds: int, *,

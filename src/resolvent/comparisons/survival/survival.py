@@ -1,10 +1,9 @@
 """Kaplan-Meier curves and log-rank tests, from the counts of all sites."""
 
 import itertools
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,8 +15,6 @@ from resolvent.comparisons.regression.wording import probability
 from resolvent.comparisons.survival.settings import SurvivalSettings
 from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement
 from resolvent.comparisons.text_tables import TableForm, plain_table
-from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError, count_of
 
 if TYPE_CHECKING:
@@ -60,6 +57,8 @@ class Survival(PlanResult):
     """
 
     kind: ClassVar[str] = "survival"
+    settings_type: ClassVar[type[Any]] = SurvivalSettings
+    agreement_type: ClassVar[type[Any]] = TimesAgreement
     settings: SurvivalSettings
     agreement: TimesAgreement
     points: NDArray[np.float64]
@@ -228,23 +227,15 @@ class Survival(PlanResult):
             return [svg_of(self.plot(), "Survival curves")]
 
     @override
-    def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / self.file(), json.dumps({
-            "settings": asdict(self.settings), "agreement": asdict(self.agreement), "points": self.points.tolist(),
-            "numbers": self.numbers.tolist()}))
+    def _arrays(self) -> dict[str, Any]:
+        return {"points": self.points.tolist(), "numbers": self.numbers.tolist()}
 
     @classmethod
     @override
-    def read(cls, folder: Path) -> "Survival":
-        try:
-            content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
-            settings = SurvivalSettings(**content["settings"])
-            agreement = read_plain(TimesAgreement, content["agreement"], cls.file())
-            return cls(settings, agreement, np.array(content["points"], np.float64),
-                       SurvivalSums.of_vector(np.array(content["numbers"], np.float64), len(agreement.groups)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise cls.damaged(folder, error) from error
+    def _of_arrays(cls, settings: SurvivalSettings, agreement: TimesAgreement,
+                   content: Mapping[str, Any]) -> "Survival":
+        return cls(settings, agreement, np.array(content["points"], np.float64),
+                   SurvivalSums.of_vector(np.array(content["numbers"], np.float64), len(agreement.groups)))
 
 
 def _interval(value: float, low: float, high: float) -> str:
