@@ -21,15 +21,7 @@ Clock: TypeAlias = Literal["km", "rank", "identity", "log"]
 
 
 def baseline(fit: Fit) -> "pd.DataFrame":
-    r"""The baseline hazard of each site and stratum, of a row whose columns and offset are zero, by Breslow.
-
-    With ``baseline_times`` it is that of all sites, at the ends of the intervals, from the estimates.
-
-    .. math:: H(t) = \sum_{t_i \le t} \frac{w_i}{\sum_{j \in R_i} w_j e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
-
-    Returns:
-        A row for each time of an event: ``site``, ``stratum``, ``time``, ``hazard`` (H) and ``survival`` (S).
-    """
+    """The baseline hazard of each site and stratum, see ``Regression.baseline``."""
     import pandas as pd
 
     if ends := fit.model.baseline_times:
@@ -58,7 +50,7 @@ def baseline(fit: Fit) -> "pd.DataFrame":
 
 
 def survival_curves(fit: Fit, predictor: "Predictor", frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The survival of new rows at each site and stratum: exp(-H(t) exp(x'beta + offset)); see ``baseline``."""
+    """The survival of new rows at each site and stratum, see ``Regression.survival``."""
     import pandas as pd
 
     known, ratios = baseline(fit), predictor.predict(frame)["prediction"]
@@ -69,24 +61,7 @@ def survival_curves(fit: Fit, predictor: "Predictor", frame: "pd.DataFrame") -> 
 
 
 def proportional_hazards(fit: Fit, clock: Clock = "km") -> "pd.DataFrame":
-    r"""The test of each coefficient against one that changes with the time, and of all together (``all``).
-
-    With Schoenfeld's residuals r_i of the d events, the covariance V, and g_i the time of event i on a clock, centred,
-
-    .. math:: T = d \frac{(V \sum g_i r_i)' V^{-1} (V \sum g_i r_i)}{\sum g_i^2}, \qquad
-              T_j = d \frac{(V \sum g_i r_i)_j^2}{V_{jj} \sum g_i^2}
-
-    are chi-squared with P and 1 degrees of freedom if the hazards are proportional: the test of lifelines, and of
-    ``cox.zph`` in R's survival before version 3.
-
-    Source: Grambsch, Therneau, *Proportional hazards tests and diagnostics based on weighted residuals*, 1994.
-
-    Args:
-        clock: ``km`` (1 - S(t) of all rows just before t, R's default), ``rank``, ``identity`` or ``log``.
-
-    Returns:
-        A row for each coefficient and for all: ``statistic``, ``degrees of freedom``, ``p``.
-    """
+    """The test of each coefficient against one that changes with the time, see ``Regression.proportional_hazards``."""
     import pandas as pd
     from scipy.stats import chi2
 

@@ -48,21 +48,7 @@ class HypothesisTest:
 
 
 def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
-    r"""Wald's test of hypotheses R beta = r, all together.
-
-    .. math:: W = (R\hat\beta - r)' (R \hat V R')^{-1} (R\hat\beta - r)
-
-    V is the covariance of the fit, of the kind ``fit.errors``. Where its statistics are z, W is chi-squared with q
-    degrees of freedom; where they are t with m degrees of freedom, W / q is F with q and m. Several hypotheses about a
-    fit of imputations are tested as in Li, Raghunathan and Rubin, 1991.
-
-    Args:
-        hypotheses: each is a term of the formula, such as ``C(ward)`` (all its coefficients are zero), or an equation
-            such as ``ward[T.B] = ward[T.C]``, or ``age - 2*dose`` (is zero); commas separate several.
-
-    Raises:
-        InputError: a name is not known, a coefficient has no estimate, or the hypotheses depend on each other.
-    """
+    """Wald's test of hypotheses, all together, see ``Regression.test``."""
     text = ", ".join(hypotheses)
     matrix, values = constraints_of(text, fit.model)
     involved = check_known(fit, text, matrix)

@@ -53,21 +53,7 @@ class Predictor:
     imputations: int = 0
 
     def predict(self, frame: "pd.DataFrame", scale: Scale = "response") -> "pd.DataFrame":
-        r"""The predictions for rows, with standard errors and intervals of the mean.
-
-        The linear predictor of a row is x'beta + offset, with the variance x' Cov(beta) x. On the scale of the response
-        the standard error is that of the delta method, and an interval is that of the linear predictor, transformed, so
-        that it stays among possible values; with several classes it is symmetric in the logit of a probability. For Cox
-        the response is the hazard ratio to a row whose columns are zero, at the same site.
-
-        Args:
-            frame: rows with the columns of the right side, of the offset and of the exposure.
-            scale: ``response`` for means, probabilities and hazard ratios, ``link`` for linear predictors.
-
-        Returns:
-            A row for each row: ``prediction``, ``standard error``, ``low`` and ``high``, with several classes followed
-            by the name of the class; empty for rows with a missing value.
-        """
+        """The predictions for rows, with standard errors and intervals of the mean, see ``Regression.predict``."""
         import pandas as pd
 
         if scale not in get_args(Scale):
@@ -125,19 +111,7 @@ class Predictor:
         return pd.DataFrame(columns, index=frame.index)
 
     def effects(self, name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
-        r"""The marginal effects of a column at the values of rows, with errors by the delta method.
-
-        Of a number it is the derivative of the mean by the column, with all terms in which the column occurs; of a
-        category, the mean at each level minus that at the base level. With the columns x and their derivatives x' (or
-        their difference), the gradient by beta is mean''(eta) (x'beta) x + mean'(eta) x'.
-
-        Args:
-            name: a column of the formula.
-            frame: as of ``predict``.
-
-        Returns:
-            A row for each row: ``effect``, ``standard error``, ``low`` and ``high``; of a category for each level.
-        """
+        """The marginal effects of a column at the values of rows, see ``Regression.effects``."""
         import pandas as pd
 
         family, model = self.model.family, self.model

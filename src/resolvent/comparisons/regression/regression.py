@@ -56,7 +56,12 @@ class Regression(Fit):
         return Predictor(self.model, estimates, self.covariance, self.degrees_of_freedom_of_tests, self.level)
 
     def predict(self, rows: "pd.DataFrame", *, scale: "Scale" = "response") -> "pd.DataFrame":
-        """Predict new rows: the mean of each with its standard error (delta method) and interval.
+        """Predict new rows: the mean of each with its standard error and interval.
+
+        The linear predictor of a row is x'beta + offset, with the variance x' Cov(beta) x. On the scale of the response
+        the standard error is that of the delta method, and an interval is that of the linear predictor, transformed, so
+        that it stays among possible values; with several classes it is symmetric in the logit of a probability. For Cox
+        the response is the hazard ratio to a row whose columns are zero, at the same site.
 
         Args:
             rows: a table with the columns of the formula's right side, of the offset and of the exposure.
@@ -64,7 +69,8 @@ class Regression(Fit):
                 for linear predictors.
 
         Returns:
-            The columns ``prediction``, ``standard error``, ``low`` and ``high``; empty for rows with missing values.
+            The columns ``prediction``, ``standard error``, ``low`` and ``high``, with several classes followed by the
+            name of the class; empty for rows with missing values.
 
         Raises:
             InputError: a column is missing or has another type, a level is new, or a coefficient has no estimate.
@@ -77,8 +83,10 @@ class Regression(Fit):
     def effects(self, column: str, rows: "pd.DataFrame") -> "pd.DataFrame":
         """Marginal effects of a column on the mean, at given values of all columns, with intervals by the delta method.
 
-        Of a number it is the derivative of the mean, of a category the difference of each level from the base level.
-        It follows from the estimates: no site sends anything.
+        Of a number it is the derivative of the mean, with all terms in which the column occurs, of a category the
+        difference of each level from the base level. It follows from the estimates: no site sends anything. With the
+        columns x and their derivatives x' (or their difference), the gradient by beta is
+        mean''(eta) (x'beta) x + mean'(eta) x'.
 
         Args:
             column: a column of the formula.
@@ -96,10 +104,14 @@ class Regression(Fit):
         return self.predictor.effects(column, rows)
 
     def test(self, *hypotheses: str) -> "HypothesisTest":
-        """Wald's test of hypotheses, all together: of a factor, of several terms, or of a contrast.
+        r"""Wald's test of hypotheses R beta = r, all together: of a factor, of several terms, or of a contrast.
 
-        The statistic is chi-squared, or F where the table has t statistics. It follows from the covariance of the
-        estimates, of the kind ``errors``: nothing is fitted again, and no site sends anything.
+        .. math:: W = (R\hat\beta - r)' (R \hat V R')^{-1} (R\hat\beta - r)
+
+        V is the covariance of the estimates, of the kind ``errors``: nothing is fitted again, and no site sends
+        anything. Where the table has z statistics, W is chi-squared with q degrees of freedom; where they are t with m
+        degrees of freedom, W / q is F with q and m. Several hypotheses about a fit of imputations are tested as in Li,
+        Raghunathan and Rubin, 1991.
 
         Args:
             hypotheses: each is a term of the formula, such as ``C(ward)`` (all its coefficients are zero), or an
@@ -155,8 +167,9 @@ class Regression(Fit):
 
         With ``baseline_times`` it is one of all sites, at the ends of the intervals, and needs no rows.
 
-        It is that of a row whose columns and offset are zero, by Breslow: H(t) is the sum over the events up to t of
-        1 / sum of exp(x_j'beta) over the rows at risk.
+        It is that of a row whose columns and offset are zero, by Breslow:
+
+        .. math:: H(t) = \sum_{t_i \le t} \frac{w_i}{\sum_{j \in R_i} w_j e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
 
         Returns:
             A row for each time of an event: ``site``, ``stratum``, ``time``, ``hazard`` (H) and ``survival``, exp(-H).
@@ -186,10 +199,18 @@ class Regression(Fit):
         return survival_curves(self, self.predictor, rows)
 
     def proportional_hazards(self, clock: "Clock" = "km") -> "pd.DataFrame":
-        """Of a Cox model, the test whether coefficients change with the time; see Grambsch and Therneau, 1994.
+        r"""Of a Cox model, the test whether coefficients change with the time, of each and of all together.
 
-        It is the test of lifelines, and of ``cox.zph`` in R's survival before version 3: scaled residuals of Schoenfeld
-        against the times of the events.
+        With Schoenfeld's residuals r_i of the d events, the covariance V, and g_i the time of event i on a clock,
+        centred,
+
+        .. math:: T = d \frac{(V \sum g_i r_i)' V^{-1} (V \sum g_i r_i)}{\sum g_i^2}, \qquad
+                  T_j = d \frac{(V \sum g_i r_i)_j^2}{V_{jj} \sum g_i^2}
+
+        are chi-squared with P and 1 degrees of freedom if the hazards are proportional: the test of lifelines, and of
+        ``cox.zph`` in R's survival before version 3.
+
+        Source: Grambsch, Therneau, *Proportional hazards tests and diagnostics based on weighted residuals*, 1994.
 
         Args:
             clock: ``km`` (1 - S(t) of all rows just before t, R's default), ``rank`` of the times of events,
