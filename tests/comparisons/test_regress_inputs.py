@@ -19,7 +19,7 @@ import resolvent as rv
 from resolvent.comparisons.regression.agreement import agree_on_rows, describe_rows
 from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.rows import read_tables
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 
@@ -410,7 +410,7 @@ def test_base_levels_of_a_file_may_be_numbers():
                           "icd": rng.choice(["0117", "117", "5"], 60), "age": rng.normal(50, 9, 60)})
     text = "regression: {formula: 'Surv(days, status) ~ age + icd', reference: {icd: 5}}"
     file = RegressionFile.parse(text, "mine.yaml", "mine", ["regression.reference.status=1"])
-    rows = read_rows(frame, file.settings, party="site")
+    rows = next(read_tables(frame, file.settings, party="site"))
     assert {*rows.model.columns} == {"age", "icd[T.117]", "icd[T.0117]"}
     np.testing.assert_array_equal(np.sort(rows.event), np.sort(frame["status"] == 2))
     assert RegressionFile.parse(file.text, "mine.yaml", "mine").settings.references == {"icd": "5", "status": "1"}

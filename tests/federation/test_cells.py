@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.comparisons.description.describe import describe_rows
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.experiment.data_check import check
-from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.rows import read_tables
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
@@ -154,7 +154,7 @@ def readers(values, path, **rules):
     settings = RegressionSettings(formula="y ~ x")
 
     def names_of_regression(rows):
-        return read_rows(rows, settings, party="site", cells=cells).model.columns[1:]
+        return next(read_tables(rows, settings, party="site", cells=cells)).model.columns[1:]
 
     def names_of_description():
         described = describe_rows(frame, DescriptionSettings(columns=("x",), min_cell=1), party="site", cells=cells)
@@ -208,7 +208,7 @@ def test_all_columns_that_cannot_be_read_are_named_at_once():
     frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "dose": column("5 mg", "7 mg"), "y": Y,
                           "age": column(*NUMBERS, "4?")})
     with pytest.raises(InputError, match=r"'dose' holds numbers with a unit.*; column 'age': .* '4\?'"):
-        read_rows(frame, RegressionSettings(formula="y ~ dose + age"), party="site")
+        next(read_tables(frame, RegressionSettings(formula="y ~ dose + age"), party="site"))
     with pytest.raises(InputError, match=r"'dose' holds numbers with a unit.*; column 'age': .* '4\?'"):
         from_frame(frame, "site", "y")
 
@@ -361,7 +361,7 @@ def test_tables_that_are_not_those_of_pandas_are_refused(read):
 def test_files_without_names_or_with_equal_names_are_refused(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     path, settings = str(tmp_path / "t.csv"), RegressionSettings(formula="y ~ x", family="gaussian")
-    for read in (lambda: table(path, "site", "y"), lambda: read_rows(path, settings, party="site")):
+    for read in (lambda: table(path, "site", "y"), lambda: next(read_tables(path, settings, party="site"))):
         with pytest.raises(InputError, match=message):
             read()
 
@@ -371,7 +371,8 @@ def test_names_are_read_without_blanks_and_decimal_commas_beside_missing_codes(t
     (tmp_path / "t.csv").write_text("\n".join(["site; x ;y", *rows]))
     path, x = str(tmp_path / "t.csv"), np.array([i % 9 + 0.5 for i in range(1, N)])
     for missing in (["?"], {"x": ["?"]}):
-        fitted = read_rows(path, RegressionSettings(formula="y ~ x"), party="site", cells=cell_rules(missing, ()))
+        settings = RegressionSettings(formula="y ~ x")
+        fitted = next(read_tables(path, settings, party="site", cells=cell_rules(missing, ())))
         np.testing.assert_array_equal(np.sort(fitted.x[:, 1]), np.sort(x))
     data = table(path, "site", "y", scale="none", missing=["impute", "?"])
     assert data.features == ("x",)
@@ -394,8 +395,8 @@ def test_check_run_and_regress_agree_on_sites_labels_and_columns_that_there_are_
     read = {"run": lambda: from_frame(frame, "site", "y", **options).parties,
             "check": lambda: [f.line for f in check(frame, party="site", label="y", **options).findings
                               if f.severity == "error"],
-            "regress": lambda: read_rows(frame, RegressionSettings(formula="y ~ x", family="auto" if "y" in changed else
-                                                                   "gaussian"), party="site", cells=cells).sizes.size}
+            "regress": lambda: next(read_tables(frame, RegressionSettings(
+                "y ~ x", family="auto" if "y" in changed else "gaussian"), party="site", cells=cells)).sizes.size}
     said = {}
     for name, of_reader in read.items():
         try:
@@ -412,17 +413,17 @@ def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
     frame = pd.DataFrame({"site": ["A", "B", "C"] * 10, "x": np.arange(30.0), "y": np.arange(30.0) % 7, "sex": "f"})
     settings = RegressionSettings(formula="y ~ x", family="gaussian")
     with pytest.raises(InputError, match="site 'B': 'x' has no value in any row"):
-        read_rows(frame.assign(x=frame["x"].where(frame["site"] != "B")), settings, party="site")
+        next(read_tables(frame.assign(x=frame["x"].where(frame["site"] != "B")), settings, party="site"))
     few = frame.assign(sex=np.where(np.arange(30) % 10 < 5, "f", None))
     with pytest.raises(InputError, match=r"'sex' is 'f' in all rows .*15 rows with missing values left out"):
-        read_rows(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site")
+        next(read_tables(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site"))
 
 
 @pytest.mark.parametrize("formula", ["y ~ `1`", "y ~ Intercept", "y ~ x + `1`", "y ~ x + ``", "y ~ `1.5`"])
 def test_columns_with_the_name_of_the_constant_term_are_refused_in_formulas(formula):
     frame = pd.DataFrame({"site": ["a", "b"] * 20, 1: Y, "Intercept": Y, "x": Y, "y": Y})
     with pytest.raises(InputError, match="which in a formula is the constant term: give the column another name"):
-        read_rows(frame, RegressionSettings(formula=formula), party="site")
+        next(read_tables(frame, RegressionSettings(formula=formula), party="site"))
     assert from_frame(frame, "site", "y").features == ("1", "Intercept", "x")
 
 

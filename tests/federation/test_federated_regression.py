@@ -18,7 +18,7 @@ import nightly
 import resolvent as rv
 from federation.hospitals import SITES, Hospitals, table
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.rows import read_tables
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.lead.rehearsal import Rehearsal, compare_with_process, prepare_table_plan, rehearse
@@ -582,7 +582,7 @@ def test_a_step_that_is_too_long_for_the_integers_is_halved(tmp_path):
     """Finite numbers beyond the range of the integers count as failed: exp(200) is finite and larger than 2^120."""
     newton = FederatedNewton(largest=2.0**120)
     with jax.enable_x64(True):
-        rows = read_rows(table(), RegressionSettings(formula="visits ~ age", family="poisson"), party="site")
+        rows = next(read_tables(table(), RegressionSettings(formula="visits ~ age", family="poisson"), party="site"))
         oracle = rows.problem().oracle(0)
         for slope, has_failed in ((0.1, 0), (4.0, 1)):
             w = np.array([0.0, slope])

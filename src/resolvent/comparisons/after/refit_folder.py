@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.comparisons.after.advised import reason_against
-from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
+from resolvent.comparisons.after.refit_plan import RefitPlan, plan_of_sites
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.runs.environment import versions
@@ -72,8 +72,8 @@ def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels],
     method = next((label for label in models if label != record.alone), next(iter(models)))
     # The lead has ordered the training, and the site follows its own record: the models are written, and ``use`` has
     # only one that is worth using.
-    chosen, use, shared, reasons = use_of_sites(record, method, [*models])
-    plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()}, use, shared, reasons)
+    plan = plan_of_sites(record, method, [*models])._replace(
+        rounds={label: saved.rounds for label, saved in models.items()})
     write_refit(run, plan, models, {label: {site: rows} for label in models})
 
 
@@ -81,10 +81,7 @@ class RefitFolder:
     """The models that ``write_refit`` wrote.
 
     Attributes:
-        use: site -> the method that it uses; without sites for which no model was advised.
-        shared: the sites that use the shared model of a method that has personal models as well.
-        against: site -> what is against its model.
-        rounds: method -> its number of rounds.
+        plan: what was trained again.
         rows: method -> site -> number of its training rows, and of all its rows.
     """
 
@@ -96,11 +93,7 @@ class RefitFolder:
         if note["run"] != file_digest(run / SUMMARY_FILE):
             raise InputError(f"{self._folder} belongs to another run than {run}: {_ADVICE}")
         check_files(self._folder, note["files"], _ADVICE)
-        self.method: str = note["method"]
-        self.use: dict[str, str] = note["use"]
-        self.shared: list[str] = note["shared"]
-        self.against: dict[str, str] = note["against"]
-        self.rounds: dict[str, int] = note["rounds"]
+        self.plan = RefitPlan(**{name: note[name] for name in RefitPlan._fields})
         self.rows: dict[str, dict[str, list[Any]]] = note["rows"]
         self._name: str = note["folder"]
 
@@ -112,7 +105,7 @@ class RefitFolder:
     @property
     def models(self) -> dict[str, Path]:
         """The folder of each method's models."""
-        return {label: self._folder / self._name / folder_name(label) for label in self.rounds}
+        return {label: self._folder / self._name / folder_name(label) for label in self.plan.rounds}
 
 
 def provenance(record: RunRecord, refit: RefitFolder | None, method: str, site: str | None) -> str:

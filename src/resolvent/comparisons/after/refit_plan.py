@@ -58,23 +58,22 @@ def plan_refit(record: RunRecord, metrics: "pd.DataFrame", method: str | None = 
     """
     if method is not None and method not in record.methods:
         raise InputError(f"the run has no method {quote(method)}{alternatives(method, [*record.methods])}")
-    chosen, use, shared, reasons = use_of_sites(record, method, anyway=anyway)
-    labels = [label for label in record.methods if label in use.values() or label == method]
+    plan = plan_of_sites(record, method, anyway=anyway)
+    labels = [label for label in record.methods if label in plan.use.values() or label == method]
     if not labels:
         raise InputError("no site has a model that is worth using: "
-                         + shorten("; ".join(f"{site}: {reason}" for site, reason in reasons.items()))
+                         + shorten("; ".join(f"{site}: {reason}" for site, reason in plan.against.items()))
                          + ". Give --anyway to train the models again nevertheless")
     if searched := [label for label in labels if record.methods[label].tuned]:
         raise InputError(f"the hyperparameters of {searched[0]} were chosen in each fold, so that there is no set of "
                          "values for one model: choose it with `resolvent tune` and folds=1, run that file, and refit "
                          "that run")
-    return RefitPlan(chosen, {label: rounds or best_round(record, metrics, label) for label in labels}, use, shared,
-                     reasons)
+    return plan._replace(rounds={label: rounds or best_round(record, metrics, label) for label in labels})
 
 
-def use_of_sites(record: RunRecord, method: str | None = None, methods: Sequence[str] = (), *,
-                 anyway: bool = False) -> tuple[str, dict[str, str], tuple[str, ...], dict[str, str]]:
-    """The chosen method, and ``use``, ``shared`` and ``against`` of a ``RefitPlan``.
+def plan_of_sites(record: RunRecord, method: str | None = None, methods: Sequence[str] = (), *,
+                  anyway: bool = False) -> RefitPlan:
+    """What each site uses; a plan without numbers of rounds.
 
     Args:
         methods: the methods of which there are models; default: all.
@@ -87,9 +86,8 @@ def use_of_sites(record: RunRecord, method: str | None = None, methods: Sequence
     chosen = method or chosen_method(record)
     assert chosen is not None
     written = {name: model for name, model in models.items() if anyway or not model.against}
-    return (chosen, {name: model.method for name, model in written.items()},
-            tuple(name for name, model in written.items() if model.is_shared),
-            reasons_against(models))
+    return RefitPlan(chosen, {}, {name: model.method for name, model in written.items()},
+                     tuple(name for name, model in written.items() if model.is_shared), reasons_against(models))
 
 
 def best_round(record: RunRecord, metrics: "pd.DataFrame", method: str) -> int:

@@ -16,10 +16,9 @@ from resolvent.comparisons.regression.hypotheses import (
 )
 from resolvent.comparisons.regression.laws import beyond, quantile
 from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.comparisons.regression.sums import rounds_of
 from resolvent.errors import InputError, quote
 from resolvent.regression.constrained import ConstrainedFits, ConstrainedState, Constraints
-from resolvent.simulator.record.events import EvaluationEvent
-from resolvent.simulator.run import simulate
 
 
 def _constrained_fits(model: RegressionModel, hypotheses: tuple[str, ...], profile: tuple[str, ...], rise: float, *,
@@ -40,8 +39,7 @@ def search(fit: Fit, hypotheses: tuple[str, ...], profile: tuple[str, ...], roun
     with jax.enable_x64(True):
         problem = eqx.tree_at(lambda p: p.start, rows_of(fit).problem(), jnp.asarray(np.nan_to_num(fit.estimates)))
         algorithm = _constrained_fits(fit.model, hypotheses, profile, _rise_of(fit), firth=fit.firth)
-        result = simulate(algorithm, problem, rounds=rounds, evaluate_every=2, on_evaluation=_stop_when_ended,
-                          progress=False, name="Newton")
+        result = rounds_of(algorithm, problem, rounds, 2, lambda state: bool(state.has_ended))
         return _likelihoods_of(algorithm.positions, result.state.server)
 
 
@@ -82,8 +80,3 @@ def check(fit: Fit, profile: tuple[str, ...] = ()) -> None:
     unknown = [name for name in profile if not fit.identification.is_identified[fit.names.index(name)]]
     if unknown:
         raise InputError(f"there is no estimate of {quote(unknown[0])}, and so no profile interval")
-
-
-def _stop_when_ended(event: EvaluationEvent) -> None:
-    if bool(event.result().state.server.has_ended):
-        event.stop("converged")

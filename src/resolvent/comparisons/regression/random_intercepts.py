@@ -8,14 +8,13 @@ from resolvent.comparisons.regression.fit import Fit, RandomInterceptFit, rows_o
 from resolvent.comparisons.regression.laws import beyond
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.comparisons.regression.sums import mean_fit_sums
+from resolvent.comparisons.regression.sums import mean_fit_sums, rounds_of
 from resolvent.errors import DivergedError, InputError
 from resolvent.math.newton import NewtonState
 from resolvent.regression.families import Gaussian
 from resolvent.regression.newton import INEXACT_POWER, FederatedNewton
 from resolvent.regression.objective import FitSums, RowRegression
 from resolvent.regression.random_intercept import RandomIntercept, ScaledGaussian
-from resolvent.simulator.run import simulate
 
 _START = 0.3  # the deviation tau with which the fit begins
 _SMALL = 1e-3  # a deviation tau below this one is zero: its logarithm has no maximum
@@ -71,9 +70,7 @@ def fit_random_intercept(fit: Fit, rounds: int) -> RandomInterceptFit:
     """Fit the regression again with a random intercept for each site, by sums."""
     with jax.enable_x64(True):
         problem = random_problem(rows_of(fit), random_start(fit))
-        result = simulate(random_newton(), problem, rounds=rounds, evaluate_every=4, progress=False, name="Newton",
-                          on_evaluation=lambda e: e.stop("converged") if has_ended(
-                              e.result().state.server.search) else None)
+        result = rounds_of(random_newton(), problem, rounds, 4, lambda state: has_ended(state.search))
         search = result.state.server.search
         return random_fit(fit, search, mean_fit_sums(problem, np.asarray(search.point), "model"))
 

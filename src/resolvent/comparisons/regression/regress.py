@@ -15,14 +15,12 @@ from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_tables
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
-from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
+from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums, rounds_of
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.newton import NewtonState
 from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import FitSums
 from resolvent.regression.regression_fits import SumsOfFit
-from resolvent.simulator.record.events import EvaluationEvent
-from resolvent.simulator.run import simulate
 from resolvent.tables.table_options import cell_rules
 
 
@@ -74,8 +72,8 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
     check_rows(rows.model, settings)
     with jax.enable_x64(True):
         problem = rows.problem(l2=settings.l2)
-        result = simulate(newton_of(rows.model, settings), problem, rounds=settings.rounds, evaluate_every=2,
-                          on_evaluation=_stop_when_converged, progress=False, name="Newton")
+        result = rounds_of(newton_of(rows.model, settings), problem, settings.rounds, 2,
+                           lambda state: bool(state.search.has_converged))
         means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
     fit = regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
     if settings.site == "random":
@@ -177,8 +175,3 @@ def pooled_fits(fits: Sequence[Regression]) -> Regression:
                             np.cov(estimates.T, ddof=1).reshape(len(known), len(known)), max(freedom, 1),
                             first.model.imputed,
                             replace(first.identification, is_identified=known, sentences=(*sentences,), rank=rank)))
-
-
-def _stop_when_converged(event: EvaluationEvent) -> None:
-    if bool(event.result().state.server.search.has_converged):
-        event.stop("converged")

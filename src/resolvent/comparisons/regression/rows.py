@@ -109,18 +109,6 @@ class RegressionRows:
                           clusters=self.clusters, power=power, start=model.start, l2=penalty, block=model.block)
 
 
-def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
-              format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> RegressionRows:  # noqa: B008
-    """The rows of all sites; rows with a missing value in a column that is used are left out.
-
-    With ``imputations`` it is the first completed table of ``read_tables``.
-
-    Args:
-        cells: what the cells of the table mean.
-    """
-    return next(read_tables(data, settings, party=party, format=format, cells=cells))
-
-
 def read_tables(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
                 format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> Iterator[RegressionRows]:  # noqa: B008
     """The rows of all sites: once, without those that have a missing value; or for each imputation, with drawn values.

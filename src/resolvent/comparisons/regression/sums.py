@@ -1,5 +1,6 @@
-"""The sums of a fit where all rows are in one table, and which standard errors a regression has."""
+"""The rounds and the sums of a fit where all rows are in one table, and which standard errors a regression has."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,11 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors
 from resolvent.errors import InputError
 from resolvent.problem.problem import shares_by_size
 from resolvent.regression.objective import FitSums, RegressionProblem, ScoreWeights, inverse_of
+from resolvent.simulator.record.events import EvaluationEvent
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.run import simulate
 
 
 def check_errors(model: RegressionModel, errors: Errors) -> None:
@@ -20,6 +25,17 @@ def check_errors(model: RegressionModel, errors: Errors) -> None:
     if errors in LEVERAGE_POWERS and (family is None or family.predictors > 1 or family.extra):
         raise InputError(f"errors={errors} needs the leverages of a generalised linear model (gaussian, binomial, "
                          f"poisson, gamma), and {model.family_name} has none: use robust or clustered")
+
+
+def rounds_of(algorithm: Algorithm, problem: RegressionProblem, rounds: int, every: int,
+              has_ended: Callable[[Any], bool]) -> Result:
+    """The rounds of an algorithm on the objectives of the sites, until the server's state says that it has ended."""
+    def observe(event: EvaluationEvent) -> None:
+        if has_ended(event.result().state.server):
+            event.stop("converged")
+
+    return simulate(algorithm, problem, rounds=rounds, evaluate_every=every, on_evaluation=observe, progress=False,
+                    name="Newton")
 
 
 def mean_fit_sums(problem: RegressionProblem, w: NDArray[np.float64], errors: Errors) -> FitSums:

@@ -139,13 +139,14 @@ def _advised(record: RunRecord, refit: "RefitFolder | None", site: int | str | N
 
     names = record.data.parties
     name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
-    chosen = chosen_method(record) if refit is None else refit.method
+    chosen = chosen_method(record) if refit is None else refit.plan.method
     if name not in names or chosen is None:
         return chosen, False
     if refit is not None:
-        if name not in refit.use:
-            raise InputError(nothing_to_use(str(name), refit.against.get(str(name), "the refit has no model of it")))
-        return refit.use[str(name)], name in refit.shared
+        plan = refit.plan
+        if name not in plan.use:
+            raise InputError(nothing_to_use(str(name), plan.against.get(str(name), "the refit has no model of it")))
+        return plan.use[str(name)], name in plan.shared
     model = models_of_sites(record)[str(name)]
     if model.against:
         raise InputError(nothing_to_use(str(name), model.against))
