@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -23,6 +23,10 @@ sys.path[:0] = IMPORTED
 
 PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # of the docstring of a preset
 TABLE = "<!-- the tables of algorithms -->"
+CAPTION = ("keeps: what a party stores between rounds; down, up: what it receives and replies in a round, in all "
+           "exchanges; all in models, at the preset's defaults. personal: the parties use different models. robust: "
+           "one party cannot move the shared model arbitrarily far. sums: whether the server needs sums of the replies "
+           "only, so that secure sums are possible: yes, no, or in the form of CentreFromSums.")
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
@@ -172,15 +176,19 @@ def referenced(match: re.Match[str]) -> list[str]:
 def table() -> str:
     """The tables of algorithms, one for each family: when to use an algorithm, and what its parties store and send."""
     from resolvent.algorithms import presets
-    from resolvent.comparisons.experiment import catalogue
+    from resolvent.comparisons.experiment.catalogue import catalogue
 
-    head, lines = catalogue.table(catalogue.catalogue())
-    computed = {name: tuple(cells[:-1]) for name, *cells in lines}  # without the source, which the reference has
-    parts = [catalogue.CAPTION]
+    def answer(value: bool, parts: "Mapping[str, str]") -> str:
+        return ", ".join(["yes" if value else "no", *(f"with {part}" for part in parts.values())])
+
+    head = ("algorithm", "keeps", "down", "up", "personal", "robust", "sums")
+    computed = {e["name"]: (*(e[key]["text"] for key in ("keeps", "down", "up")), answer(e["personal"], {}),
+                            answer(e["robust"], e["parts"]), e["sums"]) for e in catalogue()}
+    parts = [CAPTION]
     for title, names in families().items():
         entries = [(paragraphs(getattr(presets, name))["Use when"], name, *computed[name]) for name in names]
         parts += ["", f"### {title}", "", '<div class="uses" markdown>', "",
-                  rows(("use when", *head[:-1]), entries, column=1), "", "</div>"]
+                  rows(("use when", *head), entries, column=1), "", "</div>"]
     return "\n".join(parts)
 
 

@@ -10,11 +10,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-CAPTION = ("keeps: what a party stores between rounds; down, up: what it receives and replies in a round, in all "
-           "exchanges; all in models, at the preset's defaults. personal: the parties use different models. robust: "
-           "one party cannot move the shared model arbitrarily far. sums: whether the server needs sums of the replies "
-           "only, so that secure sums are possible: yes, no, or in the form of CentreFromSums.")
-
 Entry = Mapping[str, Any]
 
 
@@ -45,13 +40,3 @@ def catalogue() -> Sequence[Entry]:
     """
     entries: Sequence[Entry] = _content()["algorithms"]
     return entries
-
-
-def table(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The head and the rows of the printed table."""
-    def answer(value: bool, parts: Mapping[str, str]) -> str:
-        return ", ".join(["yes" if value else "no", *(f"with {part}" for part in parts.values())])
-
-    head = ("algorithm", "keeps", "down", "up", "personal", "robust", "sums", "source")
-    return head, [(e["name"], *(e[key]["text"] for key in ("keeps", "down", "up")), answer(e["personal"], {}),
-                   answer(e["robust"], e["parts"]), e["sums"], e["source"]) for e in entries]

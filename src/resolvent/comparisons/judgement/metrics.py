@@ -1,8 +1,11 @@
 """What the name of a metric says: whether higher values are better, how a value is written, and columns of scores."""
 
 import math
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +50,17 @@ def last_rows(metrics: "pd.DataFrame", metric: str, split: str) -> "pd.DataFrame
     """The rows of a metric at the last evaluation of each run: callbacks may stop runs after different rounds."""
     rows = metrics[(metrics["metric"] == metric) & (metrics["split"] == split)]
     return rows[rows["round"] == rows.groupby(["method", *run_columns(rows)])["round"].transform("max")]
+
+
+def over_parties(scores: "Sequence[float] | pd.Series[float]", prefix: str = "", *,
+                 higher_is_better: bool) -> dict[str, float]:
+    """The mean, the tenth that nine parties in ten reach, and the worst of the parties' scores."""
+    import pandas as pd
+
+    values: Any = pd.Series(scores, dtype=float)
+    with np.errstate(invalid="ignore"):  # there is no number between an infinite and a finite score
+        return {f"{prefix}mean": values.mean(), f"{prefix}p10": values.quantile(0.1 if higher_is_better else 0.9),
+                f"{prefix}worst": values.min() if higher_is_better else values.max()}
 
 
 def title_of(metric: str) -> str:

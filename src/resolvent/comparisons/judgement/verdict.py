@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, collapses, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.gap import gap_finding, gap_table
-from resolvent.comparisons.judgement.metrics import GAP, format_value, last_rows, title_of
+from resolvent.comparisons.judgement.metrics import GAP, format_value, last_rows, over_parties, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
 from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.wording import (
@@ -159,8 +159,8 @@ def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better
     """The table with the scores of all rows of a site together, where ``score_table`` has means over the folds."""
     import pandas as pd
 
-    rows = [_over_parties(pd.Series([site.scores[method].value for site in sites.sites]).dropna(),
-                          higher_is_better=higher_is_better) for method in table["method"]]
+    rows = [over_parties([site.scores[method].value for site in sites.sites], higher_is_better=higher_is_better)
+            for method in table["method"]]
     return table.assign(**pd.DataFrame(rows, index=table.index))
 
 
@@ -206,7 +206,7 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
         row: dict[str, Any] = {"method": method}
         shared = _last(metrics, method, f"global_{score}", split).fillna(diverged)
         for prefix, values in (("", by_party[method]), ("global ", shared)):
-            row |= _over_parties(values, prefix, higher_is_better=higher_is_better)
+            row |= over_parties(values, prefix, higher_is_better=higher_is_better)
         if alone is not None:
             scores, baseline = (by_party[m] if higher_is_better else -by_party[m] for m in (method, alone))
             scores, baseline = scores.align(baseline, join="inner")  # sites of a federation can join between methods
@@ -262,12 +262,6 @@ def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.
     last = last_rows(metrics[metrics["method"] == method], metric, split)
     values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
     return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
-
-
-def _over_parties(values: "pd.Series", prefix: str = "", *, higher_is_better: bool) -> dict[str, float]:
-    with np.errstate(invalid="ignore"):  # there is no number between an infinite and a finite score
-        return {f"{prefix}mean": values.mean(), f"{prefix}p10": values.quantile(0.1 if higher_is_better else 0.9),
-                f"{prefix}worst": values.min() if higher_is_better else values.max()}
 
 
 def _score_phrase(value: float, score: str) -> str:

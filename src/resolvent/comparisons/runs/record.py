@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.comparisons.judgement.advice import FederationAdvice, used_method
+from resolvent.comparisons.judgement.metrics import over_parties
 from resolvent.comparisons.judgement.site_judgement import (
     Means,
     SiteJudgement,
@@ -211,14 +212,11 @@ class RunRecord:
         rows = {label: method.final for label, method in self.methods.items()}
         if self.baseline is None:
             return rows
-        values = np.array([site.scores[self.baseline].value for site in self.sites])
-        values = values[np.isfinite(values)]
-        if not len(values):
+        values = [value for site in self.sites if np.isfinite(value := site.scores[self.baseline].value)]
+        if not values:
             return rows
-        higher = self.higher_is_better
         final: dict[str, float | int | None] = {
-            "mean": float(values.mean()), "p10": float(np.quantile(values, 0.1 if higher else 0.9)),
-            "worst": float(values.min() if higher else values.max()),
+            **over_parties(values, higher_is_better=self.higher_is_better),
             **dict.fromkeys(("global mean", "global p10", "global worst"))}
         if self.alone is not None:
             gains = [site.gains[self.baseline] for site in self.sites]
