@@ -81,12 +81,12 @@ def predict(
                                quote_formulas=quote_formulas)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
-    for sentence in predictions.adjustments:
+    for sentence in predictions.fitted.adjustments:
         terminal.print_line(sentence)
     if predictions.scores is not None:
         terminal.print_line(predictions.scores)
-    if predictions.provenance:
-        terminal.print_line(f"The model: {predictions.provenance}")
+    if predictions.fitted.provenance:
+        terminal.print_line(f"The model: {predictions.fitted.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
     of_site = "" if site is None else f" --site {shlex.quote(site)}"
     of_method = "" if method is None else f" --method {shlex.quote(method)}"
@@ -202,14 +202,15 @@ def evaluate(
                               class_weight=class_weight, **which)
     for message in evaluated.remarks.messages():
         terminal.print_note(f"warning: {message}")
-    for sentence in evaluated.adjustments:
+    for sentence in evaluated.fitted.adjustments:
         terminal.print_note(sentence)
+    assert evaluated.evaluation is not None  # rows without labels are refused
     if format == "json":
         print_json(evaluated.evaluation.record())
     else:
         terminal.print_table(outcomes.evaluation_table(evaluated.evaluation))
-        if evaluated.provenance:
-            terminal.print_line(f"The model: {evaluated.provenance}")
+        if evaluated.fitted.provenance:
+            terminal.print_line(f"The model: {evaluated.fitted.provenance}")
 
 
 def calibrate(

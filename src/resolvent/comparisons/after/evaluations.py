@@ -2,41 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from resolvent.comparisons.after.predictions import UsedModel
 from resolvent.comparisons.after.run_rows import check_has_labels
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.yaml_files import read_value
 from resolvent.comparisons.runs.load import load_fitted
-from resolvent.data.encoded_rows import Remarks
 from resolvent.errors import InputError
-from resolvent.predict.evaluation import Evaluation
 from resolvent.problem.metrics.metric import Metric
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.new_rows import read_rows
 from resolvent.tables.text_formats import TextFormat
 
 
-class EvaluatedFile(NamedTuple):
-    """The scores on the rows of a file.
-
-    Attributes:
-        remarks: the number of rows, and how they differ from the training rows.
-        provenance: which rows the model has seen, as text; empty if it is not known.
-        adjustments: sentences about the calibration and the threshold that were applied.
-    """
-
-    remarks: Remarks
-    evaluation: Evaluation
-    provenance: str = ""
-    adjustments: tuple[str, ...] = ()
-
-
 def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, text: TextFormat, *,
                   metrics: Sequence[str] = (), class_weight: str | None = None,
-                  before_refit: bool = False, raw: bool = False) -> EvaluatedFile:
+                  before_refit: bool = False, raw: bool = False) -> UsedModel:
     """Evaluate a trained model on the rows of a table, which has their labels.
 
     Args:
@@ -58,7 +41,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
     check_has_labels(frame, fitted.encoding, rows, "give rows with known labels, or use resolvent model predict")
     encoded = fitted.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
-    return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance, fitted.adjustments)
+    return UsedModel(fitted, encoded.remarks, evaluation)
 
 
 def read_metrics(written: Sequence[str]) -> dict[str, Metric]:

@@ -23,28 +23,38 @@ from resolvent.tables.text_formats import TextFormat
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.predict.evaluation import Evaluation
+
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")  # with which a cell of a spreadsheet is a formula
 
-class PredictedFile(NamedTuple):
-    """The outcome of a prediction.
+
+class UsedModel(NamedTuple):
+    """A trained model that was used on the rows of a file.
 
     Attributes:
         remarks: the number of rows, and how they differ from the training rows.
-        scores: the score on the rows, as text; None if they have no labels.
-        provenance: which rows the model has seen, as text; empty if it is not known.
-        adjustments: sentences about the calibration and the threshold that were applied.
+        evaluation: its scores on the rows; None if they have no labels.
     """
 
+    fitted: Fitted
     remarks: Remarks
-    scores: str | None
-    provenance: str = ""
-    adjustments: tuple[str, ...] = ()
+    evaluation: "Evaluation | None"
+
+    @property
+    def scores(self) -> str | None:
+        """The score on the rows, as text; None if they have no labels."""
+        if self.evaluation is None:
+            return None
+        score = self.fitted.model.loss.score_name
+        value, low, high = (format_value(number, score) for number in self.evaluation.intervals[score])
+        return (f"{title_of(score)} on {self.evaluation['rows']} rows with labels: {value} (95 % interval {low} to "
+                f"{high})")
 
 
 def predict_file(run: Path, method: str | None, site: str | None, rows: str, out: Path, text: TextFormat, *,
                  overwrite: bool = False, before_refit: bool = False, raw: bool = False,
-                 quote_formulas: bool = True) -> PredictedFile:
+                 quote_formulas: bool = True) -> UsedModel:
     """Predict the rows of a file, and write the predictions completely or not at all.
 
     A second file, whose name has ``.json`` in addition, says which run and which rows they are of, with digests.
@@ -65,13 +75,13 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
     frame = read_rows(rows, fitted.encoding, text)
     encoded = fitted.encode(frame)
     outputs = fitted.outputs_of(encoded)
-    table, scores = _table(fitted, encoded, outputs), _scores(fitted, frame, outputs)
-    write_predictions(out, table, {
+    used = UsedModel(fitted, encoded.remarks, _evaluation(fitted, frame, outputs))
+    write_predictions(out, _table(fitted, encoded, outputs), {
         "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
         "adjustments": list(fitted.adjustments),
         "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows},
         quote_formulas=quote_formulas)
-    return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
+    return used
 
 
 def check_output(out: Path, *, overwrite: bool) -> None:
@@ -131,15 +141,12 @@ def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.D
     return pd.DataFrame(columns)
 
 
-def _scores(fitted: Fitted, rows: Any, outputs: NDArray[Any]) -> str | None:
-    """The score on the rows, if they have a label in every row."""
+def _evaluation(fitted: Fitted, rows: Any, outputs: NDArray[Any]) -> "Evaluation | None":
+    """The scores on the rows, if they have a label in every row."""
     encoding = fitted.encoding
     if not isinstance(encoding, TableEncoding):
         return None
     names = [label.name for label in encoding.labels]
     if not {*names} <= {*map(str, rows.columns)} or any(is_empty(rows[name]).any() for name in names):
         return None
-    values = fitted.score(outputs, encoding.encode_labels(rows))
-    score = fitted.model.loss.score_name
-    value, low, high = (format_value(number, score) for number in values.intervals[score])
-    return f"{title_of(score)} on {values['rows']} rows with labels: {value} (95 % interval {low} to {high})"
+    return fitted.score(outputs, encoding.encode_labels(rows))
