@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from resolvent.data.samples import check_name
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,7 @@ def duplicate_names(names: Sequence[str]) -> Iterator[str]:
     """A sentence for each name that two columns have."""
     for name, count in Counter(names).items():
         if count > 1:
-            yield f"two columns are named {shorten(repr(name))}: give each a different name"
+            yield f"two columns are named {quote(name)}: give each a different name"
 
 
 def read_cells(frame: "pd.DataFrame", names: Iterable[str], rules: CellRules) -> "pd.DataFrame":
@@ -323,7 +323,7 @@ def _read_categories(name: str, column: "pd.Series[Any]", rules: CellRules) -> "
     declared = {text_of_value(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
     column = column.cat.set_categories([c for c in column.cat.categories if str(c).strip() not in declared])
     if name not in rules.text:
-        check_spellings(f"in column {shorten(repr(name))}", map(str, column.dropna().unique()),
+        check_spellings(f"in column {quote(name)}", map(str, column.dropna().unique()),
                         f"text: [{yaml_name(name)}]")
     return column
 
@@ -375,10 +375,10 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
     """
     if name in rules.text:
         return
-    title, keep = f"column {shorten(repr(name))}", f"set text: [{yaml_name(name)}] if the column is a category"
+    title, keep = f"column {quote(name)}", f"set text: [{yaml_name(name)}] if the column is a category"
     forms = {level: _form_of(level) for level in counts if not NUMBER.fullmatch(level)}
     first = next(iter(forms or counts), "")
-    such = f"such as {shorten(repr(first))}{row_of(first)}"
+    such = f"such as {quote(first)}{row_of(first)}"
     is_short = all(len(level) <= _LONGEST_FORM for level in counts)
     dates = {level for level in counts if DATE.fullmatch(level) or LIKE_DATE.fullmatch(level)}
     if len(dates) == len(counts):
@@ -392,20 +392,20 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
             yield ColumnError("kind", f"{title} holds {forms[first]}, {such}: {_DECORATED[forms[first]][1]}, or {keep}")
         elif (len(counts) >= _DIFFERENT or any(re.search(r"\d[.,]\d", level) for level in counts)) and (
                 len(after) == 1 and len(counts) > 1 and all(map(_START.match, counts))):
-            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(after.pop()))} after them, {such}: "
+            yield ColumnError("kind", f"{title} holds numbers with {quote(after.pop())} after them, {such}: "
                               f"{_ALONE}, or {keep}")
         elif (len(counts) == len(forms) >= _DIFFERENT and len(before) == 1 and all(map(_END.search, counts))
               and all(_is_before_number(text, forms) for text in before)):
-            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(before.pop()))} before them, {such}: "
+            yield ColumnError("kind", f"{title} holds numbers with {quote(before.pop())} before them, {such}: "
                               f"{_ALONE}, or {keep}")
         for kind, levels in (("numbers", {level for level in counts if forms.get(level, True)}), ("dates", dates)):
             words = [level for level in counts if level not in levels]
             rows, known = sum(counts.values()), sum(counts[level] for level in levels)
             if words and _are_meant(words, rows, known, len(levels)):
-                listed = ", ".join(shorten(repr(word)) for word in words[:4])
+                listed = ", ".join(quote(word) for word in words[:4])
                 also = "" if len(words) == 1 else f" ({listed}{', ...' if len(words) > 4 else ''})"
                 verb = "is" if rows - known == 1 else "and others are"
-                where = f"{shorten(repr(words[0]))}{row_of(words[0])}"
+                where = f"{quote(words[0])}{row_of(words[0])}"
                 yield ColumnError("kind", f"{title}: {known} of {rows} values are {kind}, and {where} {verb} "
                                   f"not{also}: set missing: [{listed}] if that stands for a missing value, {keep}, or "
                                   "correct it")
@@ -435,7 +435,7 @@ def missing_advice(levels: Iterable[str]) -> str:
     texts = [level for level, is_word in words.items() if is_word]
     if not texts or 2 * len(texts) > len(words):
         return ""
-    return f"set missing: [{', '.join(shorten(repr(text)) for text in texts)}] if that stands for a missing value, "
+    return f"set missing: [{', '.join(quote(text) for text in texts)}] if that stands for a missing value, "
 
 
 def _are_meant(words: Sequence[str], rows: int, known: int, different: int) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames, is_far
 from resolvent.data.samples import Task
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
     MIN_IDENTIFIER_ROWS,
@@ -75,7 +75,7 @@ class NumberColumn:
         Raises:
             InputError: naming the column.
         """
-        title = f"column {shorten(repr(self.name))}"
+        title = f"column {quote(self.name)}"
         if is_text(values):
             raise InputError(f"{title} holds text ({shorten(column.dtype)}), and the encoding was fitted to numbers: "
                              "convert it to numbers")
@@ -159,7 +159,7 @@ class LabelEncoding:
                     "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
         kind = label_kind(name, column)
         if kind != self.kind and (kind, self.kind) != ("integer", "decimal"):
-            raise InputError(f"the label {shorten(repr(name))} holds {kind} values, and the encoding was fitted to "
+            raise InputError(f"the label {quote(name)} holds {kind} values, and the encoding was fitted to "
                              f"{self.kind} values: convert it")
         if self.task == "regression":
             targets: NDArray[Any] = column.to_numpy(dtype=float)
@@ -172,7 +172,7 @@ class LabelEncoding:
         unknown = numbers < 0
         if unknown.any():
             first = str(values[unknown][0])
-            rows.refuse(unknown[:, None], [name], f"the label is {shorten(repr(first))}, which is not among the "
+            rows.refuse(unknown[:, None], [name], f"the label is {quote(first)}, which is not among the "
                         f"classes {shorten(', '.join(map(repr, self.classes)))}{nearest(first, self.classes)}")
         return numbers
 
@@ -205,7 +205,7 @@ def task_of_labels(labels: Sequence[LabelEncoding]) -> Task:
                          "regression, or name fewer labels")
     for label in labels:
         if not numbers and len(label.classes) != 2:
-            raise InputError(f"label: of several labels each has two values, and {shorten(repr(label.name))} has "
+            raise InputError(f"label: of several labels each has two values, and {quote(label.name)} has "
                              f"{len(label.classes)}: name it alone, or set task: regression if all are quantities")
     return "regression" if numbers else "structured"
 
@@ -253,7 +253,7 @@ def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int =
     """
     listed = levels or {}
     if other := next((name for name in listed if name not in columns), None):
-        raise InputError(f"levels: the column {shorten(repr(other))} is no column of text from which is predicted: "
+        raise InputError(f"levels: the column {quote(other)} is no column of text from which is predicted: "
                          "list levels of columns of text, and of the label, only")
     return tuple(_fit_category(name, values, train, min_rows, listed.get(name)) for name, values in columns.items())
 
@@ -279,7 +279,7 @@ def _fit_category(name: str, values: NDArray[Any], train: NDArray[np.integer], m
         of_training = Counter(values[train][~is_missing(values[train])].tolist())
         return CategoryColumn(name, max(known, key=lambda level: of_training[level]), known)
     column = join_rare(name, _most_frequent(values[train]), counts, min_rows)
-    title = f"column {shorten(repr(name))}"
+    title = f"column {quote(name)}"
     if len(column.rare) == len(counts):
         raise InputError(f"{title} has no level in at least {min_rows} rows (rare_count), so that all would be joined: "
                          "exclude it, or set a smaller rare_count")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import Task, check_name
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 from resolvent.tables.cells import DATE, LEADING_ZERO, ColumnError, text_of_value, yaml_name
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
     kind = types.infer_dtype(column.cat.categories if is_category else column[~empty], skipna=True)
     if not is_category and kind in _NUMBER_KINDS:
         numbers = np.full(len(column), np.nan)
-        numbers[~empty] = _to_floats(f"column {shorten(repr(name))}", column[~empty])
+        numbers[~empty] = _to_floats(f"column {quote(name)}", column[~empty])
         return numbers
     values = read_text(column, empty)
     categories = sorted(set(values[~empty]))
-    title = f"column {shorten(repr(name))}"
+    title = f"column {quote(name)}"
     if kind in _TIME_KINDS or (categories and not is_category and all(map(DATE.fullmatch, categories))):
         raise ColumnError("dates", f"{title} holds dates or times, which are neither numbers nor categories: "
                           f"exclude it ({excluding(name)}), or set dates: days, or dates: parts for year, "
@@ -118,7 +118,7 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
                           "numbers, all true/false or all text: convert it, or exclude it")
     if unwritable := next(filter(_UNWRITABLE.search, categories), None):
         raise ColumnError("kind", f"{title} has a level with a control character or with half of a pair of "
-                          f"characters, {shorten(repr(unwritable))}: correct it")
+                          f"characters, {quote(unwritable)}: correct it")
     if max_levels is not None and len(categories) > max_levels:
         zeros = next((f", text because of leading zeros such as in {v!r}" for v in categories
                       if LEADING_ZERO.fullmatch(v)), "")
@@ -178,8 +178,8 @@ def read_parties(column: "pd.Series[Any]") -> NDArray[np.object_]:
     try:
         return column.astype(str).to_numpy(dtype=object)
     except UnicodeEncodeError as error:
-        raise InputError(f"column {shorten(repr(column.name))} has a party whose name cannot be written in UTF-8, such "
-                         f"as {shorten(repr(error.object))}: correct it") from error
+        raise InputError(f"column {quote(column.name)} has a party whose name cannot be written in UTF-8, such "
+                         f"as {quote(error.object)}: correct it") from error
 
 
 def check_magnitudes(columns: Iterable[tuple[str, NDArray[Any]]], rows: RowNames) -> None:
@@ -206,13 +206,13 @@ def label_kind(name: str, column: "pd.Series[Any]") -> LabelKind:
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
     kind = types.infer_dtype(column.cat.categories if is_category else column, skipna=True)
     if kind not in _LABEL_KINDS:
-        raise InputError(f"the label {shorten(repr(name))} holds {kind} values ({shorten(column.dtype)}): it must be "
+        raise InputError(f"the label {quote(name)} holds {kind} values ({shorten(column.dtype)}): it must be "
                          "all numbers, all true/false or all text; convert it, or name another label")
     if kind == "string" and is_date(column):
-        raise InputError(f"the label {shorten(repr(name))} holds dates, which are no classes: replace it by a number, "
+        raise InputError(f"the label {quote(name)} holds dates, which are no classes: replace it by a number, "
                          "such as the days since a first day, or name another label")
     for text in column.unique().tolist() if kind == "string" else ():
-        check_name(text, f"the label {shorten(repr(name))}: the name of a class")
+        check_name(text, f"the label {quote(name)}: the name of a class")
     return _LABEL_KINDS[kind]
 
 
@@ -224,7 +224,7 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
     import pandas as pd
 
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
-    title = f"the label {shorten(repr(name))}"
+    title = f"the label {quote(name)}"
     kind = label_kind(name, column)
     if task == "regression" or (task == "auto" and kind == "decimal" and not is_category):
         if kind in ("boolean", "text"):
@@ -234,7 +234,7 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
     values = np.array(column.tolist(), str if kind == "text" else None)
     classes = np.unique(values)
     if len(classes) == 1:
-        raise InputError(f"{title} has only one class, {shorten(repr(str(classes[0])))}, so there is nothing "
+        raise InputError(f"{title} has only one class, {quote(str(classes[0]))}, so there is nothing "
                          "to learn: name another label, or add rows of another class")
     if task == "auto" and len(classes) > max(MAX_CATEGORIES, len(values) / 5):
         other = "" if kind == "text" else "task: regression if it is a quantity, or "

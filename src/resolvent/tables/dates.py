@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote
 from resolvent.tables.columns import has_dates, is_date, is_empty
 from resolvent.tables.table_options import Dates
 
@@ -77,7 +77,7 @@ def find_dates(frame: "pd.DataFrame", names: Iterable[str], dates: Dates) -> tup
     for column in columns:
         for name in column.columns:
             if name in frame.columns:
-                raise InputError(f"the dates {shorten(repr(column.name))} become the column {shorten(repr(name))}, "
+                raise InputError(f"the dates {quote(column.name)} become the column {quote(name)}, "
                                  "which the table has already: rename it")
     return columns
 

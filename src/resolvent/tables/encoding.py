@@ -26,7 +26,7 @@ from resolvent.data.encoded_rows import (
     list_levels,
 )
 from resolvent.data.samples import Task
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 from resolvent.tables.cells import CellRules, Code, read_cells
 from resolvent.tables.column_encodings import (
     CategoryColumn,
@@ -95,7 +95,7 @@ class TableEncoding(Encoding):
         gaps = missing_values(columns)
         for name in gaps:
             if gaps[name][train].all():
-                raise InputError(f"column {shorten(repr(name))} has no value in any training row, so there is nothing "
+                raise InputError(f"column {quote(name)} has no value in any training row, so there is nothing "
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}

@@ -12,7 +12,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
 from resolvent.data.files.plain_values import read_plain
 from resolvent.data.images_text.array_encoding import ArrayEncoding
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote
 from resolvent.math.tree import named_leaves
 from resolvent.tables.encoding import TableEncoding
 
@@ -54,13 +54,13 @@ def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encod
     """The encoding that ``to_plain`` described; ``title`` names it in errors."""
     version = content.get("version")
     if version != _VERSION:
-        raise InputError(f"{title} has version {shorten(repr(version))}, and this version of resolvent reads "
+        raise InputError(f"{title} has version {quote(version)}, and this version of resolvent reads "
                          f"{_VERSION}: install the version that wrote it")
     fields = {name: value for name, value in content.items() if name not in ("version", "kind")}
     try:
         encoding: Encoding = read_plain(_KINDS[content["kind"]], fields, f"{title} is not an encoding")
     except KeyError as error:
-        raise DamagedFileError(f"{title} is not an encoding (kind: {shorten(repr(content.get('kind')))}): {_ADVICE}"
+        raise DamagedFileError(f"{title} is not an encoding (kind: {quote(content.get('kind'))}): {_ADVICE}"
                                ) from error
     except InputError as error:
         raise DamagedFileError(f"{error}: {_ADVICE}") from error

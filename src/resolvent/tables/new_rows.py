@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.data.encoded_rows import Encoding
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 from resolvent.tables.cells import CellRules
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.table_files import check_exists, read_table_file
@@ -45,8 +45,8 @@ def _read_array(path: Path) -> "NDArray[Any]":
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{shorten(repr(str(path)))} cannot be read as .npy: {shorten(error)}: write it again with "
+        raise InputError(f"{quote(str(path))} cannot be read as .npy: {shorten(error)}: write it again with "
                          "numpy.save") from error
     if not isinstance(array, np.ndarray) or not array.ndim:
-        raise InputError(f"{shorten(repr(str(path)))} holds no array of rows: write one with numpy.save")
+        raise InputError(f"{quote(str(path))} holds no array of rows: write one with numpy.save")
     return array

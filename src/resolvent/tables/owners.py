@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import check_name
-from resolvent.errors import shorten
+from resolvent.errors import quote
 from resolvent.tables.cells import check_spellings
 from resolvent.tables.columns import is_empty, read_parties
 
@@ -24,7 +24,7 @@ def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     owners = read_parties(frame[party])
     names = np.unique(owners.astype(str)).tolist()
     for name in names:
-        check_name(name, f"column {shorten(repr(party))}: the name of a party")
+        check_name(name, f"column {quote(party)}: the name of a party")
     check_spellings("among the parties", names)
     return owners
 

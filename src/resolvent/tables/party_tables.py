@@ -16,7 +16,7 @@ from resolvent.arguments import with_options
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import FederatedData, split_rows
 from resolvent.data.samples import check_name
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.tables.cells import duplicate_names, read_cells, with_unique_names
 from resolvent.tables.checks.units import refuse_other_units, spread_of
 from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
@@ -123,7 +123,7 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
     frame, labels = with_unique_names(frame), options.labels
     chosen = choose_columns([*frame.columns], options)
     if not len(frame):
-        raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
+        raise InputError(f"the table {quote(name)} has no rows: give one row per sample")
     weight = [] if options.weight is None else [options.weight]
     frame = read_cells(frame, [options.party, *labels, *weight, *chosen], options.cells)
     owners = read_owners(frame, options.party)
@@ -220,14 +220,14 @@ def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site
     for option, names in uses_of.items():
         for c in names:
             if c not in known:
-                yield (f"{option} names the column {shorten(repr(c))}, which the table does not have: its columns are "
+                yield (f"{option} names the column {quote(c)}, which the table does not have: its columns are "
                        f"{shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
     used = [*uses_of["party"], *labels, *uses_of["weight"], *uses_of["features"],
             *set(uses_of["exclude"]).difference((*uses_of["party"], *labels))]
     for c, count in Counter(used).items():
         if count > 1:
             uses = [option for option in uses_of if c in uses_of[option]]
-            yield f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once"
+            yield f"the column {quote(c)} is named twice, as {' and '.join(uses)}: name it once"
     if options.features:
         return
     chosen = remaining_columns(columns, options)
@@ -236,7 +236,7 @@ def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site
     for c in chosen:
         if c.startswith("Unnamed: "):
             yield (f"column {columns.index(c) + 1} has no name (often it is the row's number): "
-                   f"exclude {shorten(repr(c))}, or give it a name")
+                   f"exclude {quote(c)}, or give it a name")
 
 
 def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None,
@@ -246,7 +246,7 @@ def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None,
         return data
     values = read_feature(weight, frame[weight])
     if is_text(values):
-        raise InputError(f"weight: the column {shorten(repr(weight))} has text: name a column of numbers")
+        raise InputError(f"weight: the column {quote(weight)} has text: name a column of numbers")
     RowNames(frame.index).refuse(~(np.isfinite(values) & (values >= 0))[:, None], [weight],
                                  "the weight must be a number that is not negative: correct it, or leave the row out")
     return data.with_weights(values[order])
@@ -259,7 +259,7 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
         if looks_like_identifier(values):
             present = values[~is_missing(values)]
             kind = "texts" if is_text(present) else "whole numbers"
-            title = shorten(repr(name))
+            title = quote(name)
             advice = "remove it from features" if is_chosen else f"leave it out with {excluding(name)}"
             notes.append(f"Column {title} looks like an identifier, because its {len(present)} values are {kind} that "
                          f"all differ: if it is one, {advice}")

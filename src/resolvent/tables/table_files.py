@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.data.files.data_files import read_parquet
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.tables.cells import CellRules
 from resolvent.tables.text_formats import TextFormat
 from resolvent.tables.text_tables import read_text_table
@@ -40,7 +40,7 @@ def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], cells: 
     if ending is None:
         raise _not_a_table(str(table))
     if ending == ".parquet" and text != TextFormat():
-        raise InputError(f"{shorten(repr(str(table)))} is a Parquet file: separator, decimal and encoding are settings "
+        raise InputError(f"{quote(str(table))} is a Parquet file: separator, decimal and encoding are settings "
                          "of text files: leave them out")
     check_exists(path)
     frame = _read_file(path, ending, lambda: read_text_table(path, text, wanted, cells, is_used))
@@ -49,7 +49,7 @@ def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], cells: 
 
 def _not_a_table(table: str) -> InputError:
     """The error for a file whose name does not end as that of a table; it says how to convert a spreadsheet."""
-    name = shorten(repr(table))
+    name = quote(table)
     if Path(table).suffix.lower() not in _SPREADSHEET_ENGINES:
         return InputError(f"{name} cannot be read: name a .csv, .csv.gz, .tsv or .parquet file")
     return InputError(f"{name} is a spreadsheet, which cannot be read: {_conversion(table)}")
@@ -58,7 +58,7 @@ def _not_a_table(table: str) -> InputError:
 def _conversion(table: str) -> str:
     engine = _SPREADSHEET_ENGINES.get(Path(table).suffix.lower(), "openpyxl")
     return (f"save it as CSV (UTF-8) in the spreadsheet program, or convert it with pandas and {engine}: "
-            f"pandas.read_excel({shorten(repr(table))}).to_csv({shorten(repr(str(Path(table).with_suffix('.csv'))))}, "
+            f"pandas.read_excel({quote(table)}).to_csv({quote(str(Path(table).with_suffix('.csv')))}, "
             "index=False)")
 
 
@@ -69,18 +69,18 @@ def check_exists(path: Path) -> None:
             return
         if path.exists():
             kind = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
-            raise InputError(f"{shorten(repr(str(path)))} is {kind}: name a file")
+            raise InputError(f"{quote(str(path))} is {kind}: name a file")
         similar = nearest(path.name, [p.name for p in path.parent.glob("[!.]*") if p.is_file()])
     except OSError:  # the name is too long, or a folder cannot be searched
         similar = ""
-    raise InputError(f"there is no file {shorten(repr(str(path.absolute())))}: name an existing one{similar}")
+    raise InputError(f"there is no file {quote(str(path.absolute()))}: name an existing one{similar}")
 
 
 def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]") -> "pd.DataFrame":
     """The table in a file; errors of the libraries that read it become an `InputError`."""
     import pyarrow as pa
 
-    title = shorten(repr(str(path)))
+    title = quote(str(path))
     try:
         with path.open("rb") as file:
             start = file.read(8)

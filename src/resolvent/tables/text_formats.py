@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.tables.cells import GROUPS, CellRules, yaml_name
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ class TextFormat:
         is_suitable = (isinstance(self.separator, str) and len(self.separator) == 1 and self.separator.isascii()
                        and not self.separator.isalnum() and self.separator not in '"\r\n\0.')
         if self.separator != "auto" and not is_suitable:
-            raise InputError(f"separator={shorten(repr(self.separator))} cannot separate values: use auto, or one "
+            raise InputError(f"separator={quote(self.separator)} cannot separate values: use auto, or one "
                              r"character such as ',', ';', '|' or '\t'")
         if self.decimal not in get_args(Decimal):
-            raise InputError(f"decimal={shorten(repr(self.decimal))} is not known: use one of auto, '.', ','")
+            raise InputError(f"decimal={quote(self.decimal)} is not known: use one of auto, '.', ','")
         if self.encoding != "auto":
             try:
                 "".encode(self.encoding)
             except (LookupError, TypeError, ValueError) as error:
-                raise InputError(f"encoding={shorten(repr(self.encoding))} is not known: use auto, or a name such as "
+                raise InputError(f"encoding={quote(self.encoding)} is not known: use auto, or a name such as "
                                  "utf-8, latin-1 or cp1252") from error
 
 
@@ -87,7 +87,7 @@ def _not_utf8(data: bytes, error: UnicodeDecodeError, name: str) -> InputError:
     start = max(data.rfind(b"\n", 0, error.start) + 1, error.start - 20)
     words = re.split(r"[\r\n]", data[start:error.start + 20].decode("cp1252", "replace"))[0]
     return InputError(f"{name} cannot be read as text in UTF-8: line {line} has the byte 0x{data[error.start]:02x}. If "
-                      f"{shorten(repr(words))} is right there, set encoding: cp1252 (Windows, Excel); otherwise set "
+                      f"{quote(words)} is right there, set encoding: cp1252 (Windows, Excel); otherwise set "
                       "the encoding in which the file was written (such as latin-1), or write it again in UTF-8")
 
 
@@ -121,7 +121,7 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
         return data, next(iter(divided), usual)
     columns = "; ".join(f"{s!r}: {shorten(', '.join(map(repr, header)))}" for s, header in divided.items())
     missing = sorted(wanted.difference(*divided.values()))
-    absent = f", and no header has the column {shorten(repr(missing[0]))}" if missing else ""
+    absent = f", and no header has the column {quote(missing[0])}" if missing else ""
     hint = nearest(missing[0], [c for header in divided.values() for c in header]) if missing else ""
     raise InputError(f"{name}: the header can be divided at several characters ({columns}){absent}: set separator: "
                      f"{next(iter(divided))!r}, or another of them{', or correct the name' if missing else ''}{hint}")
@@ -163,14 +163,14 @@ def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str], cells: CellRu
               and any("," in t or _GROUPED_NUMBER.fullmatch(t) for t in texts)):
             grouped = sorted(t for t in texts if _GROUPED_NUMBER.fullmatch(t))
             marks = [min((t for t in texts if mark in t), default="") for mark in ".,"]
-            example = " and ".join(shorten(repr(t)) for t in (grouped[:1] or marks))
-            mixed[column] = (f"column {shorten(repr(column))} holds numbers with separators of thousands, or with two "
+            example = " and ".join(quote(t) for t in (grouped[:1] or marks))
+            mixed[column] = (f"column {quote(column)} holds numbers with separators of thousands, or with two "
                              f"decimal marks, such as {example}: write all numbers with one decimal "
                              f"mark and nothing else, exclude the column, or set text: [{yaml_name(column)}] if it is "
                              "a category")
     if mixed:
         first, *others = mixed
-        also = f"; likewise {', '.join(shorten(repr(c)) for c in others)}" if others else ""
+        also = f"; likewise {', '.join(quote(c) for c in others)}" if others else ""
         raise NumberFormatError(mixed[first] + also, mixed)
     return columns
 
@@ -185,10 +185,10 @@ def check_decimal_comma(point: "pd.DataFrame", comma: "pd.DataFrame", columns: M
         columns: the result of `find_comma_columns` for ``point``.
     """
     column, example = min(columns.items(), key=lambda item: _is_of_thousands(item[1]))
-    title = f"column {shorten(repr(column))} holds numbers with a comma, such as {shorten(repr(example))}"
+    title = f"column {quote(column)} holds numbers with a comma, such as {quote(example)}"
     points = [c for c in used if _is_number(point[c]) and not _is_number(comma[c])]
     if points:
-        message = (f"{title}, and column {shorten(repr(points[0]))} holds numbers with a point: write all numbers with "
+        message = (f"{title}, and column {quote(points[0])} holds numbers with a point: write all numbers with "
                    "one decimal mark, or exclude a column")
         raise NumberFormatError(message, {column: message})
     if separator == "," or _is_of_thousands(example):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resolvent.data.files import data_files
-from resolvent.errors import InputError, count_of, shorten
+from resolvent.errors import InputError, count_of, quote, shorten
 from resolvent.tables.cells import LEADING_ZERO, MISSING_WORDS, NUMBER, CellRules
 from resolvent.tables.text_formats import (
     TextFormat,
@@ -35,7 +35,7 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], cells: 
     """
     import pandas as pd
 
-    name = shorten(repr(path.name))
+    name = quote(path.name)
     data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
     data, separator = to_utf8(data, text.encoding, name), text.separator
     if separator == "auto":

@@ -142,7 +142,7 @@ def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, 
     columns = [str(column) for column in frame.columns]
     for label in encoding.labels:
         if label.name not in columns:
-            raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(label.name))}, the label; its columns "
+            raise InputError(f"{quote(path)} has no column {quote(label.name)}, the label; its columns "
                              f"are {shorten(', '.join(map(repr, columns)))}{nearest(label.name, columns)}: {advice}")
 
 
@@ -153,14 +153,14 @@ def _sites_of_rows(frame: "pd.DataFrame", encoding: TableEncoding, models: Model
         names = read_parties(frame.iloc[:, columns.index(encoding.party)])
         unknown = sorted({*names} - {*models.parties})
         if unknown:
-            raise InputError(f"{shorten(repr(path))} has rows of {quote(unknown[0])}, for which {models.method} has no "
+            raise InputError(f"{quote(path)} has rows of {quote(unknown[0])}, for which {models.method} has no "
                              f"model; there are {shorten(', '.join(models.parties))}"
                              f"{nearest(unknown[0], models.parties)}")
         if site is not None and site not in names:
-            raise InputError(f"{shorten(repr(path))} has no row of {quote(site)}{nearest(site, {*names})}")
+            raise InputError(f"{quote(path)} has no row of {quote(site)}{nearest(site, {*names})}")
         return {name: np.flatnonzero(names == name) for name in models.parties
                 if (names == name).any() and site in (None, name)}
     if site is None and len(models.parties) > 1:
-        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.party))}, which names the site "
+        raise InputError(f"{quote(path)} has no column {quote(encoding.party)}, which names the site "
                          "of each row: name the site of all rows with --site")
     return {models.parties[models.index(site or models.parties[0])]: np.arange(len(frame))}

@@ -15,9 +15,9 @@ from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.folds import fold_sizes, folds_of_table
-from resolvent.errors import InputError, alternatives, count_of
+from resolvent.errors import InputError, alternatives, count_of, quote
 from resolvent.tables.cells import check_is_frame
-from resolvent.tables.checks.finding import Finding, in_order, text_of
+from resolvent.tables.checks.finding import Finding, in_order
 from resolvent.tables.checks.label_checks import check_classes
 from resolvent.tables.checks.table_check import check_frame, divided
 from resolvent.tables.checks.table_view import TableColumn, TableView
@@ -214,7 +214,7 @@ def _of_regression(finding: Finding) -> Finding:
 
     name = finding.column
     advice = finding.advice if name is None else finding.advice.replace(
-        excluding(name), f"leave {text_of(name)} out of the formula")
+        excluding(name), f"leave {quote(name)} out of the formula")
     if finding.kind == "missing" and finding.severity == "error":
         return replace(finding, severity="note", advice="the regression leaves these rows out")
     if finding.kind == "dates":

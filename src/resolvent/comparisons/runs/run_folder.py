@@ -21,7 +21,7 @@ from resolvent.comparisons.runs.record import (
 from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.files.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
 from resolvent.data.files.folder_lock import RunningError, locked
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 from resolvent.simulator.checkpoint.identity import versions_of_code
 from resolvent.simulator.run_options import OF_THE_MACHINE
 
@@ -192,8 +192,8 @@ def _differences(old_settings: Mapping[str, Any] | None, new_settings: dict[str,
                  if old.get(key, _ABSENT) != new.get(key, _ABSENT)]
     if not different and list(old) != list(new):
         return "the order of the algorithms"
-    return ", ".join(f"{key} ({shorten(repr(old.get(key, 'not set')))}, now "
-                     f"{shorten(repr(new.get(key, 'not set')))})" for key in different)
+    return ", ".join(f"{key} ({quote(old.get(key, 'not set'))}, now "
+                     f"{quote(new.get(key, 'not set'))})" for key in different)
 
 
 def _flat(settings: Any, path: str = "") -> dict[str, Any]:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from resolvent.errors import quote
 from resolvent.federation.protocol.table_reports import ColumnReport, TableReport
-from resolvent.tables.checks.finding import Finding, text_of
+from resolvent.tables.checks.finding import Finding
 from resolvent.tables.checks.units import Spread, normal_spread, unit_findings
 
 
@@ -25,7 +26,7 @@ def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:
         classes = sorted({name for label in labels for name in label.classes})
         for site, name in ((site, name) for site, label in zip(reports, labels, strict=True) for name in classes
                            if name not in label.classes):
-                yield Finding("class absent", "warning", f"{text_of(site)} has no row of class {text_of(name)}",
+                yield Finding("class absent", "warning", f"{quote(site)} has no row of class {quote(name)}",
                               "a model of this site alone cannot predict it", None, site, name)
 
 

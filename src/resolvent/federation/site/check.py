@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from resolvent.comparisons.experiment.docstrings import help_of
-from resolvent.errors import count_of
+from resolvent.errors import count_of, quote
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import Approval, SiteFile
 from resolvent.federation.protocol.limits import LIMITS
@@ -14,7 +14,7 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.dry_run import dry_run, read_plan
 from resolvent.federation.site.read_rows import read_frame, site_cells
-from resolvent.tables.checks.finding import Finding, in_order, text_of
+from resolvent.tables.checks.finding import Finding, in_order
 from resolvent.tables.checks.table_check import check_frame
 from resolvent.tables.table_options import TableOptions
 
@@ -89,7 +89,7 @@ def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str
     view, findings = check_frame(frame, replace(settings, exclude=exclude), site=name,
                                  cells=site_cells(file, settings))
     if view is not None and view.label is not None and view.is_classification:
-        findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count_of(count, 'row')}, fewer "
+        findings += [Finding("rare class", "error", f"the class {quote(name)} has {count_of(count, 'row')}, fewer "
                              f"than min_cell {file.limits.min_cell}", "leave its rows out, or lower min_cell in "
                              "site.yaml", settings.labels[0], value=int(count))
                      for name, count in zip(view.label.values, view.label.counts, strict=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from resolvent.errors import count_of
+from resolvent.errors import count_of, quote
 from resolvent.tables.cells import LEADING_ZERO, NUMBER, yaml_name
-from resolvent.tables.checks.finding import Finding, examples, text_of
+from resolvent.tables.checks.finding import Finding, examples
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.checks.units import spread_of, unit_findings
 from resolvent.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS, excluding
@@ -32,7 +32,7 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
     """
     yield from _missing_values(view, column, missing)
     if _are_days(column):
-        yield Finding("dates", "warning", f"column {text_of(column.name)} looks like dates, such as "
+        yield Finding("dates", "warning", f"column {quote(column.name)} looks like dates, such as "
                       f"{column.values[0]:.0f}", "write them as 2024-12-31, and set dates: days; or "
                       f"{excluding(column.name)}", column.name)
     elif is_identifier(column):
@@ -40,14 +40,14 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
         adverb = "" if len(column.values) == (column.codes >= 0).sum() else "nearly "
         reason = (f"its {len(column.values)} {kind} {adverb}all differ" if column.is_exact else
                   "its whole numbers have more digits than a floating number holds")
-        yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: {reason}",
+        yield Finding("identifier", "warning", f"column {quote(column.name)} looks like an identifier: {reason}",
                       excluding(column.name), column.name, value=len(column.values))
     else:
         codes = [*missing_codes(column)]
         yield from codes or _far_values(view, column)
     if len(column.values) <= 1:
         example = f", {column.text(0)}" if len(column.values) else ""
-        yield Finding("constant", "warning", f"column {text_of(column.name)} has one value{example}, from which "
+        yield Finding("constant", "warning", f"column {quote(column.name)} has one value{example}, from which "
                       "nothing can be learned", excluding(column.name), column.name)
     else:
         yield from _constant_at_sites(view, column)
@@ -90,7 +90,7 @@ def leading_zeros(view: TableView, column: TableColumn) -> Iterator[Finding]:
     rows = np.flatnonzero(np.append([LEADING_ZERO.fullmatch(value) is not None for value in column.values],
                                     False)[column.codes])
     if 0 < len(rows) <= _FEW_ZEROS * len(column.codes):
-        yield Finding("leading zeros", "warning", f"column {text_of(column.name)} is text with {len(column.values)} "
+        yield Finding("leading zeros", "warning", f"column {quote(column.name)} is text with {len(column.values)} "
                       f"levels because of the leading zero of {column.text(column.codes[rows[0]])} in row "
                       f"{view.index[rows[0]]}", f"text: [{yaml_name(column.name)}] if its values are codes, or write "
                       "the numbers without it", column.name, value=len(rows))
@@ -117,7 +117,7 @@ def missing_codes(column: TableColumn) -> Iterator[Finding]:
             others = np.sort(np.append(others, code))  # an ordinary value, to which the next one can be near
             continue
         rows = int(counts[values == code].sum())
-        yield Finding("missing code", "warning", f"column {text_of(column.name)} has {code:g} in "
+        yield Finding("missing code", "warning", f"column {quote(column.name)} has {code:g} in "
                       f"{count_of(rows, 'row')}, and its other values are from {others[0]:g} to "
                       f"{others[-1]:g}: it may be a code for a missing value",
                       f"missing: {{{yaml_name(column.name)}: [{code:g}]}}, unless it is a value", column.name,
@@ -135,7 +135,7 @@ def _far_values(view: TableView, column: TableColumn) -> Iterator[Finding]:
         return
     distance = np.nan_to_num(np.abs(numbers - middle))
     farthest, count = int(np.argmax(distance)), int((distance > deviation).sum())
-    yield Finding("far values", "warning", f"column {text_of(column.name)} has {count_of(count, 'value')} so far from "
+    yield Finding("far values", "warning", f"column {quote(column.name)} has {count_of(count, 'value')} so far from "
                   f"the others that these hardly differ after scaling: {numbers[farthest]:g} in row "
                   f"{view.index[farthest]}{'' if count == 1 else ', ...'}", "correct them, or leave the rows out; if "
                   "they are right, use the logarithm of the column", column.name, value=float(numbers[farthest]))
@@ -145,7 +145,7 @@ def _missing_values(view: TableView, column: TableColumn, missing: str) -> Itera
     gaps = column.missing
     if not gaps.any():
         return
-    share, title = float(gaps.mean()), f"column {text_of(column.name)}"
+    share, title = float(gaps.mean()), f"column {quote(column.name)}"
     by_site = np.bincount(view.site_of[gaps], minlength=len(view.sites))
     rows = np.bincount(view.site_of, minlength=len(view.sites))
     with_gaps = int((by_site > 0).sum())
@@ -168,7 +168,7 @@ def _missing_values(view: TableView, column: TableColumn, missing: str) -> Itera
         if len(view.sites) > 1 and by_site[k] > _MANY_MISSING * rows[k] and others < _MANY_MISSING / 2:
             all_rows = "all" if by_site[k] == rows[k] else f"{by_site[k] / rows[k]:.0%} of the"
             yield Finding("missing at a site", "warning", f"{title} is missing in {all_rows} {rows[k]} rows of "
-                          f"{text_of(view.sites[k])}, and in {others:.0%} of those of the others",
+                          f"{quote(view.sites[k])}, and in {others:.0%} of those of the others",
                           f"name the site's column like the others', or {excluding(column.name)}", column.name,
                           view.sites[k], float(by_site[k] / rows[k]))
 
@@ -182,8 +182,8 @@ def _constant_at_sites(view: TableView, column: TableColumn) -> Iterator[Finding
             continue
         if (column.counts[low] / column.counts.sum()) ** rows < _MIN_CONSTANT_PROBABILITY:
             value = column.text(low)
-            yield Finding("constant at a site", "warning", f"column {text_of(column.name)} has one value, "
-                          f"{value}, in all rows of {text_of(view.sites[k])}",
+            yield Finding("constant at a site", "warning", f"column {quote(column.name)} has one value, "
+                          f"{value}, in all rows of {quote(view.sites[k])}",
                           f"check the column at this site, or {excluding(column.name)}", column.name, view.sites[k],
                           value)
 
@@ -204,12 +204,12 @@ def _joined_levels(column: TableColumn, min_rows: int) -> Iterator[Finding]:
     common = int((counts >= min_rows).sum())
     if common == 0 or common >= MAX_CATEGORIES:
         change = "a smaller" if common == 0 else "a larger"
-        yield Finding("levels", "error", f"column {text_of(column.name)} has {common} levels in at least {min_rows} "
+        yield Finding("levels", "error", f"column {quote(column.name)} has {common} levels in at least {min_rows} "
                       f"rows, 1 to {MAX_CATEGORIES - 1} are possible", f"{change} rare_count, or "
                       f"{excluding(column.name)}", column.name, value=common)
     elif common < len(column.values):
         joined = column.values[counts < min_rows]
-        yield Finding("levels", "note", f"column {text_of(column.name)}: {len(joined)} of {len(column.values)} levels "
+        yield Finding("levels", "note", f"column {quote(column.name)}: {len(joined)} of {len(column.values)} levels "
                       f"have fewer than {min_rows} rows and become 'other' ({examples(joined.tolist())})",
                       "rare_count sets the number", column.name, value=len(joined))
 

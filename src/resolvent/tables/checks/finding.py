@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from resolvent.errors import shorten
-
 Severity = Literal["error", "warning", "note"]
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 _MAX_EXAMPLES = 3
@@ -47,11 +45,6 @@ class Finding:
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings: errors first, then warnings, then notes."""
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
-
-
-def text_of(name: str) -> str:
-    """A name from a table in a message."""
-    return shorten(repr(name))
 
 
 def examples(values: Sequence[Any]) -> str:

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.errors import count_of
-from resolvent.tables.checks.finding import Finding, text_of
+from resolvent.errors import count_of, quote
+from resolvent.tables.checks.finding import Finding
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.columns import excluding
 
@@ -34,17 +34,17 @@ def check_classes(view: TableView) -> Iterator[Finding]:
     test = view.count(codes, len(names), view.split_of == _TEST)
     for k, site in enumerate(view.sites):
         for c in np.flatnonzero(rows[k] == 0):
-            yield Finding("class absent", "warning", f"{text_of(site)} has no row of class {text_of(names[c])}",
+            yield Finding("class absent", "warning", f"{quote(site)} has no row of class {quote(names[c])}",
                           "a model of this site alone cannot predict it; check the spelling of the labels",
                           view.label.name, site, names[c])
         if not (present := np.flatnonzero(rows[k])).size:
             continue
         rarest = present[np.argmin(test[k][present])]
         if test[k][rarest] < _MIN_TEST_ROWS:
-            of_class = f" of class {text_of(names[rarest])}" if view.is_classification else ""
+            of_class = f" of class {quote(names[rarest])}" if view.is_classification else ""
             count = int(test[k][rarest])
             number = f"only {count_of(count, 'test row')}" if count else "no test row"
-            yield Finding("few test rows", "warning", f"{text_of(site)} has {number}{of_class}, so that its score is "
+            yield Finding("few test rows", "warning", f"{quote(site)} has {number}{of_class}, so that its score is "
                           f"uncertain",
                           "folds: 5, which tests every row once, or more rows",
                           view.label.name, site, count)
@@ -69,8 +69,8 @@ def check_base_rates(view: TableView) -> Iterator[Finding]:
     z[(counts == 0).any(axis=1)] = 0.0  # an absent class is a finding of its own
     for k in np.flatnonzero(z.max(axis=1) > -ndtri(_LEVEL / 2 / z.size)):
         c = int(z[k].argmax())
-        yield Finding("base rate", "note", f"{share[k, c]:.0%} of the rows of {text_of(view.sites[k])} are of class "
-                      f"{text_of(names[c])}, and {others[k, c]:.0%} of those of the other sites: more than chance",
+        yield Finding("base rate", "note", f"{share[k, c]:.0%} of the rows of {quote(view.sites[k])} are of class "
+                      f"{quote(names[c])}, and {others[k, c]:.0%} of those of the other sites: more than chance",
                       "check that the label means the same there", view.label.name, view.sites[k], float(share[k, c]))
 
 
@@ -100,11 +100,11 @@ def check_leaks(view: TableView) -> Iterator[Finding]:
         if measure >= (_DETERMINED if view.is_classification else _DETERMINED_VARIANCE):
             effect = (f"removes {measure:.1%} of the errors of guessing" if view.is_classification else
                       f"explains {measure:.1%} of its variance")
-            title, advice = f"column {text_of(name)}", excluding(name)
+            title, advice = f"column {quote(name)}", excluding(name)
             if name not in view.features:
                 title, advice = f"the number of {name}", "exclude one of the two dates"
             yield Finding("leak", "warning", f"{title} alone nearly determines the label "
-                          f"{text_of(label.name)} (it {effect})",
+                          f"{quote(label.name)} (it {effect})",
                           f"{advice}, unless it is known before the outcome",
                           name if name in view.features else None, value=measure)
 

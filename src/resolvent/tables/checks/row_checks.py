@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.errors import quote
 from resolvent.tables.cells import numpy_column
-from resolvent.tables.checks.finding import Finding, examples, text_of
+from resolvent.tables.checks.finding import Finding, examples
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.columns import is_date, is_empty
 
@@ -84,7 +85,7 @@ def check_persons(frame: "pd.DataFrame", columns: Iterable[str], site_of: NDArra
         is_quantity = changes <= 3 * len(shares) if is_number else is_date(column)  # or a day
         if is_quantity:
             continue
-        yield Finding("persons", "warning", f"column {text_of(name)} looks like the numbers of persons: {persons} of "
+        yield Finding("persons", "warning", f"column {quote(name)} looks like the numbers of persons: {persons} of "
                       f"its {len(values)} values have {rows} rows, those of each at one site. Intervals take rows as "
                       "independent, so that they are too narrow, and a person can be in training and test rows",
                       "keep one row of each, if these rows belong together", name, value=persons)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import check_name, split_order, split_sizes
-from resolvent.errors import InputError, count_of
+from resolvent.errors import InputError, count_of, quote
 from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_mistakes
 from resolvent.tables.checks.column_checks import (
     check_column,
@@ -17,7 +17,7 @@ from resolvent.tables.checks.column_checks import (
     leading_zeros,
     missing_codes,
 )
-from resolvent.tables.checks.finding import Finding, examples, text_of
+from resolvent.tables.checks.finding import Finding, examples
 from resolvent.tables.checks.label_checks import check_base_rates, check_classes, check_leaks
 from resolvent.tables.checks.row_checks import check_duplicates, check_persons
 from resolvent.tables.checks.table_view import TableColumn, TableView, read_column
@@ -132,7 +132,7 @@ def _read_sites(frame: "pd.DataFrame", party: str, site: str | None, findings: l
 def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool_], reason: str) -> Finding:
     rows = frame.index[np.flatnonzero(empty)[:4]].tolist()
     count = int(empty.sum())
-    return Finding("missing", "error", f"the {kind} {text_of(name)} is missing in {count_of(count, 'row')} "
+    return Finding("missing", "error", f"the {kind} {quote(name)} is missing in {count_of(count, 'row')} "
                    f"({'row ' if count == 1 else 'rows '}{examples(rows)}), and {reason}",
                    "fill it in, or delete these rows from the table", name, value=count)
 
@@ -167,7 +167,7 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findin
         return TableColumn(name, all_codes, texts), True
     numbers = different.to_numpy(dtype=float)
     if not (np.abs(numbers) <= MAX_FLOAT32).all():
-        findings.append(Finding("magnitude", "error", f"the label {text_of(name)} has values that are infinite, or too "
+        findings.append(Finding("magnitude", "error", f"the label {quote(name)} has values that are infinite, or too "
                                 "large for a 32-bit float", "correct them, or leave the rows out", name))
         return None, False
     return TableColumn(name, all_codes, numbers), False
@@ -215,7 +215,7 @@ def _check_weights(weights: "pd.Series[Any]") -> Iterator[Finding]:
     numbers = pd.to_numeric(weights, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
-        yield Finding("weight", "error", f"the weight {text_of(name)} is no number of at least 0 in {len(wrong)} rows "
+        yield Finding("weight", "error", f"the weight {quote(name)} is no number of at least 0 in {len(wrong)} rows "
                       f"(rows {examples(weights.index[wrong[:4]].tolist())})", "correct it, or leave the rows out",
                       name, value=len(wrong))
 

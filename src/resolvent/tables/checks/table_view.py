@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.errors import InputError, count_of
+from resolvent.errors import InputError, count_of, quote
 from resolvent.tables.cells import LIKE_DATE, ColumnError
-from resolvent.tables.checks.finding import Finding, examples, text_of
+from resolvent.tables.checks.finding import Finding, examples
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
     MAX_FLOAT32,
@@ -61,7 +61,7 @@ class TableColumn:
     def text(self, code: int) -> str:
         """A value in messages."""
         value = self.values[code]
-        return text_of(value) if self.is_text else f"{value:g}"
+        return quote(value) if self.is_text else f"{value:g}"
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -112,7 +112,7 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
     try:
         codes, values = column.factorize()
     except TypeError:  # values such as lists
-        return None, [_kind_error(name, f"column {text_of(name)} holds values of type {column.dtype} that are neither "
+        return None, [_kind_error(name, f"column {quote(name)} holds values of type {column.dtype} that are neither "
                                         "numbers nor text")]
     different = pd.Series(values)
     codes = np.append(np.where(is_empty(different), -1, np.arange(len(different))), -1)[codes]
@@ -130,7 +130,7 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
         if is_wrong.any():
             rows = np.flatnonzero(np.append(is_wrong, False)[codes])
             first = examples(column.index[rows[:4]].tolist())
-            findings.append(Finding("magnitude", "error", f"column {text_of(name)} has {count_of(len(rows), 'value')} "
+            findings.append(Finding("magnitude", "error", f"column {quote(name)} has {count_of(len(rows), 'value')} "
                                     f"infinite, or too large for a 32-bit float (rows {first})",
                                     "correct them, or leave the rows out", name, value=len(rows)))
         codes = np.where(np.append(np.isnan(read), True)[codes], -1, codes)
@@ -152,7 +152,7 @@ def _column_error(name: str, column: "pd.Series[Any]", different: "pd.Series[Any
                   error: ColumnError) -> Finding:
     if error.kind == "kind":
         return _kind_error(name, str(error).partition(",")[0])
-    title = f"column {text_of(name)}"
+    title = f"column {quote(name)}"
     if error.kind == "dates":
         if not is_date(different):
             return Finding("dates", "error", f"{title} holds times", f"replace it by a number, or {excluding(name)}",
@@ -166,7 +166,7 @@ def _level_error(title: str, name: str, column: "pd.Series[Any]", different: "pd
     """The error of a column of text with too many levels: of free text, an identifier, dates, numbers, or levels."""
     texts = different[~is_empty(different)].astype(str)
     sample = texts.iloc[:1000]
-    count, example = len(texts), text_of(str(texts.iloc[0]))
+    count, example = len(texts), quote(str(texts.iloc[0]))
     if sample.str.fullmatch(LIKE_DATE).mean() > 0.9:
         return Finding("dates", "error", f"{title} looks like dates, such as {example}", _date_advice(name), name,
                        value=count)

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.errors import InputError
-from resolvent.tables.checks.finding import Finding, text_of
+from resolvent.errors import InputError, quote
+from resolvent.tables.checks.finding import Finding
 
 _LEVEL = 0.01
 _MIN_ROWS = 8
@@ -250,8 +250,8 @@ def _finding(shift: Shift, *, is_label: bool) -> Finding:
     if not shift.is_offset:
         value, size = shift.factor, f"{shift.factor:.3g} times that"
     is_error = is_label and not shift.is_offset
-    title = f"the label {text_of(shift.column)}" if is_label else text_of(shift.column)
-    message = (f"{title} at {text_of(shift.site)} is {size} of the others (typical values "
+    title = f"the label {quote(shift.column)}" if is_label else quote(shift.column)
+    message = (f"{title} at {quote(shift.site)} is {size} of the others (typical values "
                f"{shift.medians[0]:.4g} and {shift.medians[1]:.4g}){f', {shift.unit.name}?' if shift.unit else ''}")
     advice = ("convert the column at this site" if shift.unit else
               "check the unit and the meaning of the column at this site")
