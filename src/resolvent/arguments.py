@@ -378,7 +378,7 @@ def expected_values(rule: Rule, value: Any) -> str:
         return rule.expected
     if isinstance(value, jax.core.Tracer):
         return f"{rule.expected} that is not traced, because it is compiled into the program"
-    if isinstance(value, list) and "a tuple" in rule.expected:
+    if isinstance(value, list) and "a tuple" in rule.expected and "a list" not in rule.expected:
         return f"{rule.expected}, not a list: write (0, 1), or (0,) for a single item"
     if inspect.isclass(value) or inspect.isfunction(value):
         kind = "class" if inspect.isclass(value) else "function"

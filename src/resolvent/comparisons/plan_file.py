@@ -39,9 +39,10 @@ class CellOptions:
     text_format: TextFormat = TextFormat()  # noqa: RUF009 - it is frozen
 
 
-def settings_of(kind: type[_Settings], options: _Settings) -> _Settings:
-    """The settings of a plan from the options of a call, which has further ones."""
-    return kind(**{setting.name: getattr(options, setting.name) for setting in fields(kind)})  # type: ignore[arg-type]
+def settings_of(kind: type[_Settings], options: Any) -> _Settings:
+    """The settings of a plan from the options of a call, which has further ones; others are at their defaults."""
+    names = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(options, name) for name in names if hasattr(options, name)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Describing(DescriptionSettings, CellOptions):
+class _Describing(CellOptions, DescriptionSettings):
     """What ``describe`` gets beside the table.
 
     Attributes:

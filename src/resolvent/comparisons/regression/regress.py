@@ -14,7 +14,7 @@ from resolvent.comparisons.regression.imputation import Imputations
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_tables
-from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionOptions, RegressionSettings
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums, rounds_of
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.newton import NewtonState
@@ -25,7 +25,7 @@ from resolvent.tables.table_options import cell_rules
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Regressing(RegressionSettings, CellOptions):
+class _Regressing(CellOptions, RegressionOptions):
     """What ``regress`` gets beside the table.
 
     Attributes:

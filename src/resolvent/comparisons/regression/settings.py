@@ -20,8 +20,8 @@ FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionSettings:
-    """What is fitted, and how it is reported.
+class RegressionOptions:
+    """What is fitted, and how it is reported, as a call states it.
 
     Attributes:
         formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``, with
@@ -65,9 +65,6 @@ class RegressionSettings:
             site by chained equations of its own rows, and the fits of the tables are pooled by Rubin's rules. Default:
             rows with missing values are left out.
         seed: of the draws of ``imputations``.
-        heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
-        rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
-            about 30.
 
     Raises:
         InputError: a number is out of range, or a name is not known.
@@ -96,13 +93,10 @@ class RegressionSettings:
     firth: bool = False
     imputations: int | None = None
     seed: int = 0
-    heterogeneity: bool = True
-    rounds: int = 40
 
     def __post_init__(self) -> None:
         check_range("regress", "[0, inf)", l1=self.l1, l2=self.l2)
         check_range("regress", "(0, 1)", level=self.level)
-        check_range("regress", "[1, inf)", rounds=self.rounds)
         check_range("regress", "[0, inf)", seed=self.seed)
         for name, kinds in (("family", FamilyName), ("errors", Errors), ("site", Site)):
             value = getattr(self, name)
@@ -168,6 +162,27 @@ class RegressionSettings:
     def has_penalty(self) -> bool:
         """Whether the coefficients are shrunk, so that there are no standard errors."""
         return bool(self.l1 or self.l2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionSettings(RegressionOptions):
+    """What is fitted, and how it is reported.
+
+    Attributes:
+        heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
+        rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
+            about 30.
+
+    Raises:
+        InputError: a number is out of range, or a name is not known.
+    """
+
+    heterogeneity: bool = True
+    rounds: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("regress", "[1, inf)", rounds=self.rounds)
 
 
 def check_baseline_times(times: Sequence[float]) -> None:

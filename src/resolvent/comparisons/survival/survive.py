@@ -27,7 +27,7 @@ _ALL_ROWS = "all rows"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Surviving(SurvivalSettings, CellOptions):
+class _Surviving(CellOptions, SurvivalSettings):
     """What ``survival`` gets beside the table.
 
     Attributes:
