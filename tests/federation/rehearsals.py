@@ -72,7 +72,7 @@ def check_late_replies(rehearsal, kits, folder, note):
     (parity,) = compare_with_simulation(rehearsal, experiment, folder / "late", {site: kits[site] for site in SITES},
                                         server)
     assert parity.is_equal, parity
-    log = max((server / "runs").glob("*/stores/00/rounds.jsonl"))
+    log = server / "runs" / read_record(folder / "late").run / "stores" / "00" / "rounds.jsonl"
     return '"began": {"' in log.read_text()
 
 

@@ -296,7 +296,7 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
     Returns:
         The comparison of each method.
     """
-    runs = {site: max(p.parent for p in runs_of(kit).glob("*/encoding.json")) for site, kit in kits.items()}
+    record = read_record(out)
     encoding = ModelFolder(out / "models" / folder_name(experiment.labels[0])).encoding
     assert isinstance(encoding, TableEncoding)
     settings = experiment.table
@@ -304,20 +304,21 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
         encoding = replace(encoding, unseen="other")
     data = from_frame(rehearsal.frame, settings.party, list(settings.labels), encoding=encoding,
                       validation=settings.validation, test=settings.test, seed=settings.seed)
-    if (folds := read_record(out).folds) > 1:  # the models are those of the first
-        data = split_fold(data, 0, folds, experiment.seed).data
+    if record.folds > 1:  # the models are those of the first
+        data = split_fold(data, 0, record.folds, experiment.seed).data
     parities = []
     with experiment.file.precision():
         model = experiment.model(encoding)
         for number, label in enumerate(experiment.labels):
             algorithm, participation = experiment.algorithm(label), experiment.participation()
             if server is not None:
-                store = max(runs_of(server).glob("*/stores")) / f"{number:02d}"
+                store = runs_of(server) / record.run / "stores" / f"{number:02d}"
                 participation = _recorded(algorithm, model, store, experiment.seed, participation)
             result = simulate(algorithm, model, data, rounds=experiment.rounds, seed=experiment.seed,
                               participation=participation, evaluate_every=experiment.rounds, progress=False)
             folder = Path("models") / folder_name(label)
-            pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site, model))
+            pairs = [(result.personal_model(party),
+                      ModelFolder(runs_of(kits[site]) / record.run / folder).parameters(site, model))
                      for site, party in rehearsal.sites.items()]
             if result.server_model is not None:
                 pairs.append((result.server_model, ModelFolder(out / folder).parameters(None, model)))
