@@ -108,7 +108,7 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(text):
     main()
 assert "careful_local" in text.getvalue()
 count = sum(name.startswith("resolvent.") for name in sys.modules)
-assert count <= 120, count
+assert count <= 118, count
 """
     assert loaded(statement, ["resolvent.algorithms.attacks", "resolvent.data.images_text", "resolvent.simulator.run",
                               "resolvent.comparisons.judgement.advice"]) == ""
