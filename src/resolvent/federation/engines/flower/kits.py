@@ -5,6 +5,7 @@ and sites sign what they send, so that the programs between them are not trusted
 """
 
 import datetime
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,12 +105,12 @@ class Authority:
         self._text = certificate_file.read_text("utf-8")
         self._name = x509.load_pem_x509_certificate(self._text.encode()).subject
 
-    def certify(self, name: str, folder: Path, *, role: str = "", host: str = "") -> None:
+    def certify(self, name: str, folder: Path, *, role: str = "", hosts: Sequence[str] = ()) -> None:
         """Write a private key and its certificate for a participant, and the certificate of the authority.
 
         Args:
             role: the role of a person.
-            host: the name of a server's machine, which the certificate proves.
+            hosts: names and addresses of a server, whose identity the certificate proves.
         """
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -117,14 +118,23 @@ class Authority:
         folder.mkdir(parents=True)
         key = ec.generate_private_key(ec.SECP256R1())
         write_secret(folder / KEY_FILE, _private_text(key))
-        of_server = [(x509.SubjectAlternativeName([x509.DNSName(host)]), False),
-                     (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False)] if host else []
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        of_server = [(names, False), (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False)]
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name),
                              *([x509.NameAttribute(x509.NameOID.UNSTRUCTURED_NAME, role)] if role else [])])
         write_text(folder / CERTIFICATE_FILE, _certificate(
             subject, self._name, key.public_key(), self._key, _CERTIFICATE_DAYS,
-            [(x509.BasicConstraints(ca=False, path_length=None), True), *of_server]))
+            [(x509.BasicConstraints(ca=False, path_length=None), True), *(of_server if hosts else [])]))
         write_text(folder / AUTHORITY_FILE, self._text)
+
+
+def _general_name(name: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _private_text(key: Any) -> bytes:

@@ -54,7 +54,8 @@ def superlink_and_supernodes(folder: Path, name: str, settings: Mapping[str, str
         settings: site -> the configuration of its SuperNode, as ``--node-config`` takes it.
     """
     port, startup = str(free_port()), folder / "startup"
-    Authority(folder / "authority", name).certify("superlink", startup, host=_HOST)
+    # The SuperLink's own programs connect to the address to which it is bound.
+    Authority(folder / "authority", name).certify("superlink", startup, hosts=(_HOST, "127.0.0.1"))
     write_text(folder / "config.toml", f'[superlink.{name}]\naddress = "{_HOST}:{port}"\n'
                                        f'root-certificates = {json.dumps(str(startup / AUTHORITY_FILE))}\n')
     home = os.environ.get(_HOME)
