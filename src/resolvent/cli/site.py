@@ -274,7 +274,6 @@ def ledger(kit: Kit, copy: Annotated[str | None, tyro.conf.Positional, tyro.conf
     from resolvent.federation.protocol.kits import kit_note
     from resolvent.federation.protocol.names import JOURNAL, runs_of
     from resolvent.federation.site.journal import Journal, head_of
-    from resolvent.federation.site.ledger_page import ledger_page
 
     note = kit_note(kit, "site")
     journal = Journal(runs_of(note.kit) / JOURNAL)
@@ -282,7 +281,7 @@ def ledger(kit: Kit, copy: Annotated[str | None, tyro.conf.Positional, tyro.conf
     for line in (*journal.summary(), *journal.check_files()):
         terminal.print_line(line)
     if out is not None:
-        write_text(out, ledger_page(note.name, journal) if out.suffix == ".html" else journal.csv_text())
+        write_text(out, journal.page(note.name) if out.suffix == ".html" else journal.csv_text())
         terminal.print_path("Ledger", out)
     if copy is not None:
         is_digest = re.fullmatch("[0-9a-f]{64}", copy) is not None

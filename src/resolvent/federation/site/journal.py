@@ -299,6 +299,16 @@ class Journal:
         writer.writerows(self.entries)
         return text.getvalue()
 
+    def page(self, site: str) -> str:
+        """The journal as one file for a browser, without scripts and outside resources. All values are escaped."""
+        from resolvent.comparisons.page_text import page_text  # here: a site that answers makes no page
+
+        about = [(table, self.about(rows)) for rows, table in self.tables.items()]
+        tables = [(table, of.usage(), [(lead, of.usage(lead=lead)) for lead in of.leads]) for table, of in about]
+        return page_text("ledger", package="resolvent.federation", site=site, journal=self, tables=tables,
+                         fields=[field for field in FIELDS if field != "table"], infinity=math.inf,
+                         digests=("plan", "message", "payload", "sha256", "digest", "rows"))
+
 
 def digests_of_run(folder: Path) -> dict[str, str]:
     """Name -> SHA-256 of the files of a run, without locks and without the head of the journal."""

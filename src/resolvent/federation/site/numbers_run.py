@@ -25,7 +25,7 @@ from resolvent.federation.protocol.limits import refusal_of_limits
 from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.plan import Part
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.site.listed_columns import check_listed_columns
+from resolvent.federation.site.chosen_columns import check_listed_columns
 from resolvent.federation.site.plan_run import SiteMethod
 from resolvent.federation.site.read_rows import site_cells
 from resolvent.federation.site.row_sets import check_label, check_row_set, check_told_rows, other_questions

@@ -26,7 +26,7 @@ from resolvent.errors import quote
 from resolvent.federation.protocol.limits import refusal_of_limits
 from resolvent.federation.protocol.refusals import RefusalCode, refusing
 from resolvent.federation.protocol.regression import FederatedRegression, fits_of, sends_own_fits
-from resolvent.federation.site.listed_columns import check_listed_columns
+from resolvent.federation.site.chosen_columns import check_listed_columns
 from resolvent.federation.site.plan_run import SiteMethod
 from resolvent.federation.site.read_rows import site_cells
 from resolvent.federation.site.regression_guard import RegressionGuard

@@ -20,9 +20,14 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import LIMITS, NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
-from resolvent.federation.site.chosen_levels import check_hidden_numbers, common_values, hidden_levels, listed_levels
+from resolvent.federation.site.chosen_columns import (
+    check_hidden_numbers,
+    check_listed_columns,
+    common_values,
+    hidden_levels,
+    listed_levels,
+)
 from resolvent.federation.site.journal import Journal
-from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows, site_cells
 from resolvent.federation.site.row_sets import check_label
 from resolvent.federation.site.table_versions import TableRows

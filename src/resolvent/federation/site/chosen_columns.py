@@ -1,4 +1,7 @@
-"""Which levels and values of a site's table take part in an experiment."""
+"""Which columns, levels and values of a site's table take part in a plan.
+
+Free text, identifiers, and levels that are not known leave the site only if its limits list them.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -7,12 +10,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
+from resolvent.federation.protocol.limits import LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.tables.cells import LEADING_ZERO, NUMBER, CellRules, ColumnError, yaml_name
-from resolvent.tables.column_encodings import is_missing, list_values
+from resolvent.tables.column_encodings import is_missing, list_values, looks_like_identifier
 from resolvent.tables.columns import LabelKind
 from resolvent.tables.table_options import TableOptions
+
+
+def check_listed_columns(levels: Mapping[str, int], numbers: Mapping[str, NDArray[Any]], rows: int,
+                         limits: Limits) -> None:
+    """Refuse free text and identifiers that the site does not list.
+
+    Args:
+        levels: column of categories or label -> number of its levels.
+        numbers: column of numbers -> its values.
+    """
+    listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
+    largest = min(np.inf if limits.max_levels is None else limits.max_levels,
+                  np.inf if limits.max_level_density is None else limits.max_level_density * rows)
+    for name, count in levels.items():
+        if count > largest and name not in listed:
+            raise Refusal(RefusalCode.COLUMN, f"column {quote(name)} has {count} different values in {rows} rows, as "
+                          f"free text has (limits.max_levels: {LIMITS['max_levels'].why}): exclude it, or list it in "
+                          "limits.features or limits.labels", column=name)
+    for name, values in numbers.items():
+        if not limits.identifiers and name not in listed and looks_like_identifier(values):
+            raise Refusal(RefusalCode.COLUMN, f"column {quote(name)} has whole numbers that all differ, as an "
+                          f"identifier has (limits.identifiers: {LIMITS['identifiers'].why}): exclude it, or "
+                          "list it in limits.features", column=name)
 
 
 def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:
