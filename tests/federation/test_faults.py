@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from unittest.mock import patch
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.events import PhaseReport
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
-from resolvent.federation.protocol.stores import PartyStore, ServerStore
+from resolvent.federation.protocol.stores import PartyStore, ServerStore, StoredAnswers
 from resolvent.federation.protocol.wire import EncodedMessage, Message, decode, encode
 from resolvent.simulator.storage.tree_files import digest
 
@@ -318,7 +319,13 @@ class Restarting(InProcess):
 
 def run_with_kill(folder, kill, **settings):
     """A run with a kill; afterwards the killed process, or all of them, is started again."""
-    with federation(folder, party_store=killable(PartyStore, kill), **settings) as parts:
+    store_answer = StoredAnswers.write
+
+    def write(self, *answer):
+        return kill.around(lambda: store_answer(self, *answer))
+
+    with (patch.object(StoredAnswers, "write", write),
+          federation(folder, party_store=killable(PartyStore, kill), **settings) as parts):
         if hasattr(parts.transport, "restart"):
             parts.transport.restart = lambda name: parts.start_party(parts.names.index(name))
         parts.server_store = killable(parts.server_store, kill) if "transport" not in settings else parts.server_store
