@@ -45,7 +45,8 @@ def make_folder(folder):
         (folder / site / "networks.py").write_text(NETWORK)
         (folder / site / "site.yaml").write_text(
             "table: patients.csv\nmodels: ['networks:small']\n"
-            "limits: {min_rows: 1, min_cell: 1, min_sites: 2, max_parameters_per_row: null, networks: true}\n")
+            "limits: {min_rows: 1, min_cell: 1, min_sites: 2, max_parameters_per_row: null, max_scores: null, "
+            "networks: true}\n")
         rows = frame[frame["site"] == site].drop(columns="site")
         rows.to_csv(folder / site / "patients.csv", index=False)
     return folder
