@@ -190,7 +190,8 @@ def test_an_interrupted_run_continues_with_every_fold(tmp_path):
     reports = {}
     compared(out=tmp_path / "run", resume=True, progress=lambda label, done, total: reports.setdefault(
         label, []).append((done, total)))
-    assert reports["FedAvg"][:4] == [(0, 6), (2, 6), (4, 6), (4, 6)]  # two folds are finished, the third begins
+    progress = [*dict.fromkeys(reports["FedAvg"])]
+    assert progress == [(0, 6), (2, 6), (4, 6), (5, 6), (6, 6)]  # two folds are finished, the third begins
     assert reports["alone"][-1] == (6, 6)
     assert digests(tmp_path / "run") == {m: runs[0].digest for m, runs in whole.runs.items()}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

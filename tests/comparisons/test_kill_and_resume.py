@@ -106,8 +106,8 @@ def test_resumed_run_equals_the_uninterrupted_one(killed, finished, call, tmp_pa
     reported = {}
     run_experiment(ExperimentFile.load(str(finished.yaml), MANY), killed / "out", resume=True,
                    progress=lambda label, done, total: reported.setdefault(label, []).append(done))
-    assert reported["alone"] == reported["FedAvg+keep"] == [0, 60]  # 0 when the methods are announced
-    assert reported["FedProx 0"][:2] == [0, rounds["02"]]
+    assert {*reported["alone"]} == {*reported["FedAvg+keep"]} == {0, 60}  # 0 when they are announced and begin
+    assert [*dict.fromkeys(reported["FedProx 0"])][:2] == [0, rounds["02"]]
     for label, first in (("FedProx 0", rounds["02"]), ("FedAvg once more", 0)):
         assert reported[label] == sorted(reported[label])
         assert set(reported[label]) >= set(range(first + first % 2, 61, 2))

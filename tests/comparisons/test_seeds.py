@@ -130,8 +130,8 @@ def test_an_interrupted_run_continues_with_every_seed(comparison, tmp_path):
     resumed = from_program(out=tmp_path / "run", resume=True, progress=lambda label, done, total: reports.setdefault(
         label, []).append((done, total)))
     for label in ("alone", "FedAvg"):
-        assert reports[label][:4] == [(0, 9), (3, 9), (6, 9), (6, 9)]  # two seeds are finished, the third begins
-        assert reports[label][-1] == (9, 9)
+        progress = [*dict.fromkeys(reports[label])]
+        assert progress == [(0, 9), (3, 9), (6, 9), (7, 9), (9, 9)]  # two seeds are finished, the third begins
     assert digests(tmp_path / "run") == {m: runs[0].digest for m, runs in comparison.runs.items()}
     assert resumed.finding == comparison.finding
     assert not (tmp_path / "run.partial").exists()

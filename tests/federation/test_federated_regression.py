@@ -371,7 +371,7 @@ def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp
     assert sum(isinstance(event, PhaseReport) for event in events) == fit.rounds + 2
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-8)
     for errors in ("HC2", "model"):
-        with pytest.raises(InputError, match=f"errors: {errors} in the file"):
+        with pytest.raises(InputError, match=f"set errors={errors}, and fit again"):
             fit.with_errors(errors)
 
     def single_out(message):
@@ -483,7 +483,7 @@ def test_numbers_in_a_formula_count_as_parameters(formula, is_answered, tmp_path
     outcome = serve_until(PhaseReport, careful(tmp_path, formula, max_parameters_per_row=0.025))
     assert (outcome is None) == is_answered, outcome
     if not is_answered:
-        assert "aachen: refused (limits): the site allows at most 0.025 parameters" in outcome["message"]
+        assert "aachen, berlin, kiel: refused (limits): the site allows at most 0.025 parameters" in outcome["message"]
         words = "the regression has 2 parameters and 2 numbers in the formulas of all plans"  # at the site alone
         assert words in caplog.text
 
