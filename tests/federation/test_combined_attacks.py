@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation import hospitals as hospitals_module
+from federation.harness import Consortium
 from federation.hospitals import Hospitals, table
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.limits import Limits
@@ -138,7 +138,6 @@ def test_saturated_coefficients_in_two_secure_sums_give_no_row(tmp_path, monkeyp
     alone = int(np.flatnonzero(rows == 1)[60])
     between = [(ages[alone - 1] + ages[alone]) / 2, (ages[alone] + ages[alone + 1]) / 2]
     kept, differences = [], {}
-    monkeypatch.setattr(hospitals_module, "InProcess", lambda handlers: kept.append(Saturated(handlers)) or kept[-1])
     for name, rule in {"without": lambda *arguments: None, "with": regression_guard.check_curvatures}.items():
         monkeypatch.setattr(regression_guard, "check_curvatures", rule)
         hospitals = Hospitals(tmp_path / name, frame, {"formula": "ill ~ age"}, policy=FEDERATION, limits=Limits(),
@@ -146,7 +145,9 @@ def test_saturated_coefficients_in_two_secure_sums_give_no_row(tmp_path, monkeyp
         slopes = []
         for number, threshold in enumerate(between):
             monkeypatch.setattr(Saturated, "threshold", threshold)
-            assert hospitals.serve(run=f"run-{number}")["status"] == "stopped"
+            outcome = hospitals.serve(run=f"run-{number}",
+                                      transport=lambda handlers: kept.append(Saturated(handlers)) or kept[-1])
+            assert outcome["status"] == "stopped"
             if 0 in kept[-1].sums:
                 numbers = kept[-1].sums[0][:-1].view(np.int64).reshape(-1, LIMBS) @ 2.0**-np.array(FRACTIONS)
                 slopes.append(numbers[1:3])

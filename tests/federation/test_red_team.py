@@ -25,9 +25,11 @@ from resolvent.federation.protocol import kits
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits, read_refusal
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.site.dry_run import dry_run
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import OwnBatches
 from resolvent.federation.site.party import first_state
 from resolvent.federation.site.table_versions import AnsweredVersion
@@ -388,7 +390,7 @@ def test_a_plan_beyond_the_limits_is_not_attacked(tmp_path):
     assert "nothing was attacked" in "\n".join(report.lines())
 
 
-def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_counts_and_answers_nothing(tmp_path, monkeypatch, capsys):
     site(tmp_path, table(80), rounds=2, algorithms="alone: local, FedAvg: fedavg")
     (tmp_path / "site.yaml").write_text("table: patients.csv\n")
     monkeypatch.setattr(kits, "kit_note", lambda kit, kind: SimpleNamespace(name="aachen", kit=kit))
@@ -398,7 +400,8 @@ def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, ca
     assert content["rows"] == 0
     assert [method["method"] for method in content["methods"]] == ["alone", "FedAvg"]
     assert content["methods"][0]["note"] == "it sends no reply"
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    assert {path: path.read_bytes() for path in files} == files
+    assert not Journal(tmp_path / "runs" / JOURNAL).entries  # of the runs, nothing but the split of the rows is drawn
     with pytest.raises(rv.errors.InputError, match="needs the lead's experiment file"):
         commands.check(tmp_path, tmp_path / "site.yaml", attack=0.5)
 
