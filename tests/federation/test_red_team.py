@@ -401,7 +401,8 @@ def test_the_command_prints_counts_and_answers_nothing(tmp_path, monkeypatch, ca
     assert [method["method"] for method in content["methods"]] == ["alone", "FedAvg"]
     assert content["methods"][0]["note"] == "it sends no reply"
     assert {path: path.read_bytes() for path in files} == files
-    assert not Journal(tmp_path / "runs" / JOURNAL).entries  # of the runs, nothing but the split of the rows is drawn
+    kinds = [entry["kind"] for entry in Journal(tmp_path / "runs" / JOURNAL).entries]
+    assert kinds == ["file"]  # the secret of the rows' split, which later runs have too
     with pytest.raises(rv.errors.InputError, match="needs the lead's experiment file"):
         commands.check(tmp_path, tmp_path / "site.yaml", attack=0.5)
 
