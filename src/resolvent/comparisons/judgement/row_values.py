@@ -254,7 +254,7 @@ def predictions_of_models(models: Mapping[str, Vector], shared: Mapping[str, Vec
                           data: FederatedData, *, seed: int, party: int, rows: NDArray[np.integer] | None = None,
                           is_repeated: NDArray[np.bool_] | None = None,
                           is_centred: bool = False) -> RunPredictions | None:
-    """The predictions of one party's models for its test rows, and those of a baseline, see ``read_predictions``.
+    """The predictions of one party's models for its test rows, and of a baseline, see ``read_predictions``.
 
     Args:
         models: method -> the party's model.

@@ -59,9 +59,9 @@ class Regression(Fit):
         """Predict new rows: the mean of each with its standard error and interval.
 
         The linear predictor of a row is x'beta + offset, with the variance x' Cov(beta) x. On the scale of the response
-        the standard error is that of the delta method, and an interval is that of the linear predictor, transformed, so
-        that it stays among possible values; with several classes it is symmetric in the logit of a probability. For Cox
-        the response is the hazard ratio to a row whose columns are zero, at the same site.
+        the standard error is by the delta method. The interval of the linear predictor is transformed, so that its ends
+        are possible values; with several classes it is symmetric in the logit of a probability. For Cox the response is
+        the hazard ratio to a row whose columns are zero, at the same site.
 
         Args:
             rows: a table with the columns of the formula's right side, of the offset and of the exposure.
@@ -167,7 +167,7 @@ class Regression(Fit):
 
         With ``baseline_times`` it is one of all sites, at the ends of the intervals, and needs no rows.
 
-        It is that of a row whose columns and offset are zero, by Breslow:
+        The baseline is the hazard of a row whose columns and offset are zero. Breslow's estimate is
 
         .. math:: H(t) = \sum_{t_i \le t} \frac{w_i}{\sum_{j \in R_i} w_j e^{x_j'\beta}}, \qquad S(t) = e^{-H(t)}
 
